@@ -1,4 +1,4 @@
-"""The longest limits in force since the last agreement: a sweep asks before it deletes what they would keep (docs/format.md §8)."""
+"""Notes the longest retention limits since the last agreement; sweeps ask before deleting records that these keep (docs/format.md §8)."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -16,11 +16,11 @@ _LIMITS: Final = f"{SWEEPS}/limits"
 
 
 class LimitSource(StrEnum):
-    """The source of limits. Each source is noted separately, so that a change of source asks."""
+    """The source of limits. Each source has its own note, so a change of source needs an agreement."""
 
-    TOPIC = "topic"  # those that the topic has in the cluster
-    FIXED = "fixed"  # those of the configuration, for all topics that the archive knows
-    GONE = "gone"  # those of the configuration, for a topic that the cluster no longer has
+    TOPIC = "topic"  # limits of the topic in the cluster
+    FIXED = "fixed"  # limits of the configuration, for all topics that the archive knows
+    GONE = "gone"  # limits of the configuration, for a topic that the cluster no longer has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +50,13 @@ _KIND: Final = NoteKind(
 
 
 def read_applied(archive: Archive, topic: str) -> Mapping[tuple[int, LimitSource], AppliedLimits]:
-    """Read what sweeps compare with, of each life of a topic. Raises NotWholeError."""
+    """Read the limits that sweeps compare with, for each life of a topic. Raises NotWholeError."""
     found = _KIND.read_all(archive, f"{_LIMITS}/{topic}")
     return {(one.life, one.whose): one for one in found.values()}
 
 
 def agreed_streams(archive: Archive) -> Collection[str]:
-    """List the streams of all topics in which limits are noted, in one listing."""
+    """List the streams of all topics with noted limits, in one listing."""
     return newest_numbers(archive, _LIMITS).keys()
 
 
@@ -73,6 +73,6 @@ def change_applied(
 
 
 def _bounded(applied: AppliedLimits) -> AppliedLimits:
-    """Of a multiple of the largest number, a fact has the largest number."""
+    """Cap limits at the largest number that a note may have."""
     ms, size = (None if one is None else min(one, LARGEST) for one in (applied.ms, applied.bytes))
     return replace(applied, ms=ms, bytes=size, floor_ms=min(applied.floor_ms, LARGEST))

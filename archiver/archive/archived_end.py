@@ -1,4 +1,4 @@
-"""The end of a partition in the archive, where its writer goes on: asked of the objects themselves, never of the index."""
+"""Finds the end of a partition in the archive, where its writer continues: read from the objects themselves, never from the index."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ class ArchivedEnd:
     gap: Gap | None = None  # between the newest segment and its predecessor
 
     def spell_gap(self, gap: Gap) -> str:
-        """Return the problem of missing offsets before the newest segment."""
+        """Describe the missing offsets before the newest segment."""
         return (
             f"{self.key}: the newest object begins at offset {gap.last_offset + 1}, and the objects before it end at"
             f" {gap.first_offset}: offsets {gap} are in no object"
@@ -44,9 +44,9 @@ class ArchivedEnd:
 def position_of(archive: Archive, topic: str, life: int, partition: int, newest_base: int | None = None) -> ArchivedEnd:
     """Return the next offset of a writer: the end of the coverage, with two HEADs, or three beside a merged segment.
 
-    The last plain segment tells by its facts, a merged one by its name: an old writer's segment within a merged one moves
-    nothing back. The segment before the newest is asked only where it ends. `newest_base` is a hint, the base of the newest
-    segment as far as someone knew. It saves listing what lies before; a listing that contradicts the hint wins.
+    The end comes from the facts of the last plain segment, or from the name of a merged one. An old writer's segment within a
+    merged one does not move the end back. Of the segment before the newest, only the end is read. `newest_base` is a hint: the
+    last known base of the newest segment. It saves listing earlier keys; a listing that contradicts the hint wins.
     """
     prefix = archive.layout.partition_prefix(topic, life, partition)
     if newest_base is None:
@@ -79,7 +79,7 @@ def _newest_of(listed: Iterable[ListedObject], parse: Callable[[str], SegmentKey
 def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
     """Return the next offset of a writer from a listing of its partition. Facts come from the object, never from the index."""
     plain = _end_of(store, newest.plain) if newest.plain else ArchivedEnd()
-    # A broker must be given the epoch of the segment that holds the end: with an earlier epoch the log would seem to diverge.
+    # A broker needs the epoch of the segment with the end: with an earlier epoch the log would seem to diverge.
     if not newest.plain and not newest.merged:
         return plain
     if plain.next >= newest.merged_next:
@@ -98,7 +98,7 @@ def _with_gap(store: ObjectStore, end: ArchivedEnd, before: Before) -> ArchivedE
 
 
 def _next_of(store: ObjectStore, key: str) -> int:
-    """Return where a segment ends; the highest offset if that is not known: it is gone by now, damaged, or of v1.0."""
+    """Return the end of a segment; the highest offset if it is unknown: the segment was deleted, is damaged, or is of v1.0."""
     info = store.head(key)
     try:
         facts = None if info is None else facts_from_metadata(info.metadata, key)

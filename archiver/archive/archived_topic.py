@@ -1,4 +1,4 @@
-"""One topic of the archive as one of its lives has it, and which of its offsets are wanted or missing."""
+"""One topic of the archive in one of its lives, with its wanted and missing offsets. Readers of records use it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from archiver.process.columns import Chain, as_slice
 
 
 class CopyStretch(NamedTuple):
-    """Offsets of a partition that are read from the objects of this generation; None: from those under `topics/`."""
+    """Offsets of a partition to read from the objects of this generation; None: from the objects under `topics/`."""
 
     generation: Generation | None
     life: int
@@ -27,31 +27,31 @@ class CopyStretch(NamedTuple):
         return HISTORY if self.generation is None else str(self.generation)
 
     def copy_of(self, topic: str, partition: int) -> CopyKey | None:
-        """Return the copy whose objects are read; None: those under `topics/`."""
+        """Return the copy to read; None: the objects under `topics/`."""
         if self.generation is None:
             return None
         return RolePlace(topic=topic, life=self.life, partition=partition).copy_key(self.generation)
 
     @property
     def whose(self) -> str:
-        """Whose objects are read: an instance's, or those under `topics/`."""
+        """The source of the objects: an instance, or the history under `topics/`."""
         return HISTORY if self.generation is None else self.generation.instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyReading:
-    """Whose objects of a partition are read, by its role log."""
+    """The objects of a partition that are read according to its role log, as stretches."""
 
     stretches: tuple[CopyStretch, ...]
-    is_sure: bool = True  # no: there may be values whose tombstones were gone before they were read
+    is_sure: bool = True  # no: values may be left whose tombstones expired before they were read
     reach: int = field(
         default=0, compare=False
-    )  # up to where that is all of the log: behind the last object it held no record
-    needs: str = field(default="", compare=False)  # why records of the copy before are needed, and read, too
+    )  # these objects are the whole log below this offset; the log held no record behind the last object
+    needs: str = field(default="", compare=False)  # why records of the former copy are needed and also read
 
     @property
     def is_copy(self) -> bool:
-        """Whether any object of a copy may be read; by its role log, a partition can be read under `topics/` alone, too."""
+        """Whether any object of a copy may be read. A role log can also name `topics/` alone."""
         return any(stretch.generation is not None for stretch in self.stretches)
 
     def __str__(self) -> str:
@@ -69,17 +69,17 @@ class ArchivedTopic:
     damaged: Mapping[int, Sequence[str]]  # partition -> problems of its objects
     other_lives: tuple[int, ...]  # lives with records that are not joined here
     copies: Mapping[int, CopyReading] = field(default_factory=dict)  # of partitions that have a role log
-    notes: tuple[str, ...] = ()  # what may surprise about that, a line each
-    ignored: tuple[str, ...] = ()  # role logs that are not read, and should not be there
+    notes: tuple[str, ...] = ()  # unexpected facts about the reading, a line each
+    ignored: tuple[str, ...] = ()  # role logs that are ignored because they should not exist
 
     @property
     def is_copied(self) -> bool:
-        """Whether a copy is read of any partition: then the topic is compacted."""
+        """Whether any partition is read from a copy: then the topic is compacted."""
         return any(reading.is_copy for reading in self.copies.values())
 
 
 def problems_within(topic: ArchivedTopic, number: int, selection: Selection) -> list[str]:
-    """Return the missing ones of the wanted offsets. A damaged object counts as wanted, since its offsets are unknown."""
+    """Return the wanted offsets that are missing. A damaged object counts as wanted, since its offsets are unknown."""
     inventory = topic.partitions.get(number, EMPTY_PARTITION)
     gaps = tuple(
         gap
@@ -101,10 +101,10 @@ def wanted_readings(readable: Sequence[SegmentSlice], selection: Selection) -> S
 
 
 def _wanted(readings: Readings, selection: Selection) -> Readings:
-    """Leave out the same objects, by columns. An object of v1.0 stays, because its times are not known.
+    """Leave out the same objects, by columns. An object of v1.0 stays, because its times are unknown.
 
-    Covered offsets are believed, because names of objects confirm them. Where the first and the last record lie within is
-    not: an index could say that falsely, and nobody would find out about an object that is not read.
+    Covered offsets are trusted, because names of objects confirm them. The offsets of the first and the last record are not
+    trusted: no reader would detect a false index entry of an unread object.
     """
     segments = readings.segments
     kept = (readings.next > selection.first_offset) & (readings.from_offset <= selection.last_offset)

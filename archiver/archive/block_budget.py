@@ -12,8 +12,8 @@ _MOST_BYTES: Final = 32 * 1024 * 1024
 _LEAST_BLOCK_BYTES: Final = 8 * 1024  # smaller ones would hardly compress
 
 
-# What a thread takes besides the payloads that it decodes: the table of MOST_FETCHED_ROWS, and a segment's current block before and after
-# compression.
+# The memory of a thread besides its decoded payloads: the table of MOST_FETCHED_ROWS, and a segment's current block before
+# and after compression.
 _OVERHEAD_BYTES: Final = 10 * 1024 * 1024
 _LEAST_STEP_BYTES: Final = 1024 * 1024
 _STEP_SHARE: Final = 16  # a usual step takes one part in so many of the budget
@@ -21,7 +21,7 @@ _GROWTH: Final = 4  # from one try to the next: all tries together take a third 
 
 
 class BlockBudget:
-    """Counts the open segments of a process: the more there are, the earlier each one compresses its records. Safe for many threads."""
+    """Counts the open segments of a process: the more are open, the earlier each one compresses its records. Thread-safe."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -34,20 +34,20 @@ class BlockBudget:
             self._open += 1
 
     def leave(self) -> None:
-        """Count a segment no longer as open: it holds no more records in memory."""
+        """Stop counting a segment as open: it holds no more records in memory."""
         with self._lock:
             self._open -= 1
 
     @property
     def block_bytes(self) -> int:
-        """How many bytes of records a segment may hold before it compresses them."""
+        """Return how many bytes of records a segment may hold before it compresses them."""
         return max(_LEAST_BLOCK_BYTES, min(BLOCK_BYTES, self._most_bytes // max(self._open, 1)))
 
 
 class DecodingBudget:
-    """Lends out memory to decode in; who asks for more than the whole budget gets it alone. Safe for many threads.
+    """Lends memory for decoding. A request above the whole budget waits until all other memory is returned. Thread-safe.
 
-    Only decompressing tells how large payloads become: `sizes` are the sizes to try, one after the other.
+    The size of payloads is unknown before decompression: `sizes` are the sizes to try, one after the other.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -64,7 +64,7 @@ class DecodingBudget:
 
     @contextmanager
     def lend(self, size: int) -> Iterator[Scratch]:
-        """Wait until so many bytes are free, or all others are returned. Decoded data must not outlive the block."""
+        """Wait until so many bytes are free, or all other memory is returned. Decoded data must not outlive the block."""
         scratch = self._take(size + _OVERHEAD_BYTES, is_usual=size <= self._usual_bytes)
         try:
             yield scratch
@@ -80,7 +80,7 @@ class DecodingBudget:
             self._changed.wait_for(lambda: not self._used_bytes or self._used_bytes + size <= self._most_bytes)
             self._used_bytes += size
             if not is_usual:
-                self._spare.clear()  # spare buffers of others would come on top of the budget
+                self._spare.clear()  # spare buffers would add to the budget
             return self._spare.pop() if self._spare else Scratch()
 
 

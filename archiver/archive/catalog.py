@@ -1,4 +1,4 @@
-"""Finds topics in the archive, each in one life: all of them, or one by its name."""
+"""Finds topics in the archive, each in one life: all topics, or one by its name. Commands that read topics begin here."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,8 +44,8 @@ def read_archive(
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
-    That is the given life, or the one that is to be read (docs/format.md §7 and §11). Nothing is read of other topics. `choice`:
-    whose records of a compacted topic. `use`, `reads`, `report_progress` and `share` as in read_inventory.
+    Without a given life, the life to read follows from docs/format.md §7 and §11. Other topics are not read. `choice`: the copies
+    to read of a compacted topic. `use`, `reads`, `report_progress` and `share` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as background:
         reading = background.submit(read_newest_topic_facts, archive, wanted)
@@ -76,7 +76,7 @@ def read_archive(
 
 
 def _with_doubts(archive: Archive, topic: ArchivedTopic) -> ArchivedTopic:
-    """Note where the history of a topic that has role logs may lack deletions."""
+    """Note where the history of a topic with role logs may lack deletions."""
     history = read_topic_history(archive, topic.topic)
     doubts = history_doubts(topic.topic, topic.life, topic.partitions, archive.layout, history)
     return replace(topic, notes=(*topic.notes, *doubts.values()))
@@ -100,7 +100,7 @@ def topic_names(archive: Archive) -> set[str]:
 
 
 def is_wanted(topic: str, topics_regex: str | None) -> bool:
-    """Return whether a topic is asked for: by full match; one whose name begins with __ only where it is spelled out."""
+    """Return whether a topic is wanted: by full match; a topic whose name begins with __ must be spelled out."""
     if topic.startswith("__"):
         return topics_regex is not None and topic in topics_regex.split("|")
     try:
@@ -120,9 +120,9 @@ def find_topic(
     report_problem: ReportProblem = lambda _: None,
     share: ShareLearned = keep_to_itself,
 ) -> ArchivedTopic:
-    """Read one topic in one life: the given one, or the one that is to be read. A damaged control fact is reported, and so is a role log that is not read.
+    """Read one topic in the given life, or in the one to read. A damaged control fact is reported, and so is an ignored role log.
 
-    `choice`: whose records of a compacted topic. `use`, `reads` and `share` as in read_inventory.
+    `choice`: the copies to read of a compacted topic. `use`, `reads` and `share` as in read_inventory.
     """
     inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads, share=share)
     try:
@@ -178,7 +178,7 @@ def _archived(
 
 
 def _swept_notes(topic: str, partitions: Mapping[int, PartitionInventory]) -> Iterator[str]:
-    """Say in one line what a sweep took of a topic."""
+    """Yield one line about the records that sweeps deleted from a topic."""
     swept = [number for number, found in partitions.items() if found.swept]
     if len(swept) == 1:
         yield swept_note(f"{topic}-{swept[0]}", partitions[swept[0]])

@@ -1,4 +1,4 @@
-"""Lists of the records of an object that a restore takes, if not all. They lie beside its plan (docs/format.md §8)."""
+"""Reads and writes lists of the records that a restore takes from an object, if not all. Stored beside its plan (docs/format.md §8)."""
 
 import hashlib
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ CHOSEN_DIGITS: Final = 24  # of the content's digest, in the name of a list
 
 
 def encode_chosen(offsets: Longs) -> bytes:
-    """Encode rising offsets: the distance of each from the one before (of the first from 0), 8 bytes little-endian, in zstd."""
+    """Encode rising offsets: the distance of each from the previous one (of the first from 0), 8 bytes little-endian, in zstd."""
     steps = np.diff(offsets.astype("<i8"), prepend=np.int64(0))
     return zstandard.ZstdCompressor(level=1).compress(steps.tobytes())
 
@@ -41,7 +41,7 @@ def check_chosen(content: bytes, digest: str | None, key: str) -> None:
 
 def _read_pieces(content: bytes, digest: str | None, key: str, most: int) -> Iterator[Longs]:
     actual = hashlib.sha256(content).hexdigest()
-    # Who can change the metadata can change the name too; but the plan has noted the digest that is in the name.
+    # A writer who can change the metadata can change the name too; but the plan has noted the digest in the name.
     if digest != actual or key.rpartition("/")[2] != chosen_name(actual[:CHOSEN_DIGITS]):
         raise CorruptSegmentError(f"{key}: is not as it was written; take another --id and an empty target")
     last = -1
@@ -63,7 +63,7 @@ def _read_pieces(content: bytes, digest: str | None, key: str, most: int) -> Ite
 
 
 def _steps(content: bytes) -> Iterator[Longs]:
-    """Yield the distances between offsets; that of the first one is from -1."""
+    """Yield the distances between offsets; the first distance is from -1."""
     reader = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW_BYTES).stream_reader(content)
     left, to_first = b"", 1
     while piece := reader.read(_PIECE_BYTES):
@@ -79,12 +79,12 @@ def _steps(content: bytes) -> Iterator[Longs]:
 
 
 def put_chosen(store: ObjectStore, key: str, content: bytes) -> None:
-    """Put a list of chosen records, unless an object has its key already: the key names the content, so that object is the same."""
+    """Put a list of chosen records, unless its key exists: the key names the content, so the existing object is the same."""
     store.put_if_absent(key, content, {CHOSEN_DIGEST: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)
 
 
 def read_chosen(store: ObjectStore, key: str, most: int) -> Longs:
-    """Read the chosen offsets of an object, which covers at most `most` of them."""
+    """Read the chosen offsets of an object, which covers at most `most` offsets."""
     found = store.get(key, MOST_CHOSEN_BYTES)
     if found is None:
         raise CorruptSegmentError(

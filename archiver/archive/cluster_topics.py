@@ -1,4 +1,4 @@
-"""The topics that a cluster has now, and which of them a backup archives: also those that brokers leave out of the list of all topics."""
+"""Finds the topics of a cluster, also those that brokers leave out of the list of all topics, and which of them a backup archives."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,27 +24,27 @@ from archiver.kafka.settings import KafkaSettings
 
 COORDINATION_TOPIC: Final = "_compacted_log_backup_coordination"  # hints between the instances
 
-# Brokers with ZooKeeper list no topics until the controller has told them of these.
+# Brokers with ZooKeeper list no topics until they have them from the controller.
 _EMPTY_ANSWERS: Final = 15
 _ASK_AGAIN_S: Final = 1.0
 
 
 def is_kept_by_turns(fact: TopicFact) -> bool | None:
-    """Return whether instances copy a topic, if it is included; None if unknown.
+    """Return whether instances copy an included topic; None if unknown.
 
-    Not of `__consumer_offsets`: positions as of a time come from its history. Nor of what the instances write themselves.
+    They do not copy `__consumer_offsets`: positions as of a time come from its history. Nor do they copy their own topics.
     """
     return False if fact.topic in {OFFSETS_TOPIC, COORDINATION_TOPIC} else is_compacted(fact)
 
 
 class ArchivingState(StrEnum):
-    """What a backup does with a topic, or why it does nothing."""
+    """The action of a backup on a topic, or the reason why it does nothing."""
 
     ARCHIVED = "archived"
     EXCLUDED = "excluded"
     NOT_INCLUDED = "not included"
-    REFUSED = "refused"  # included, and may not be described, or has no topic id
-    GONE = "gone"  # the archive has it, and the cluster does not
+    REFUSED = "refused"  # included, but describing it is not allowed, or it has no topic id
+    GONE = "gone"  # the archive has it, the cluster does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class TopicRow:
     """A topic of the cluster, or one that only the archive has."""
 
     topic: str
-    partitions: int | None  # None: not known
+    partitions: int | None  # None: unknown
     standing: "ArchivingState"
     why: str
     include: Sequence[IncludeEntry]
@@ -81,7 +81,7 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsSurvey:
-    """Every topic that cluster or archive have, and the entries of topics.include that match none of the cluster's."""
+    """Every topic of cluster or archive, and the entries of topics.include that match no topic of the cluster."""
 
     rows: Sequence[TopicRow]
     unmatched: Sequence[IncludeEntry]
@@ -89,7 +89,7 @@ class TopicsSurvey:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopics:
-    """Topics that were described, and why others could not be."""
+    """The described topics, and why others could not be described."""
 
     found: Mapping[str, TopicDescription]
     refused: Mapping[str, Refusal]
@@ -100,7 +100,7 @@ class ClusterTopics:
 
 
 async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: Collection[str]) -> ClusterTopics:
-    """Describe all topics; and by name, those that are `known` or spelled out in topics.include and not in the list of all.
+    """Describe all topics; and by name, topics that are `known` or spelled out in topics.include but not in the list of all.
 
     Brokers leave a topic that a user may not describe out of that list, as if it did not exist. An entry that spells such a
     topic may still match others, as `a.b` matches `a-b`.
@@ -128,9 +128,9 @@ async def _describe_all(
 
 
 def refuse_without_ids(archive: Archive, seen: ClusterTopics) -> ClusterTopics:
-    """Move topics that brokers report without a topic id to the refused ones. Those that are left in `found` have one.
+    """Move topics that brokers report without a topic id to the refused ones. Topics left in `found` have an id.
 
-    A missing id is unknown: a topic with an archived id may have it again soon.
+    A missing id means unknown: brokers may soon report an archived id again.
     """
     without = {name for name, topic in seen.found.items() if not topic.topic_id}
     if not without:
@@ -149,7 +149,7 @@ def _without_id(topic: str, known: TopicFact | NotWholeError | None) -> Refusal:
 
 
 def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
-    """Add advice to a refusal: it may mean that the topic does not exist, which this user may not know. `is_pattern`: the entry matches others."""
+    """Add advice to a refusal: the topic may not exist, which this user may not know. `is_pattern`: the entry matches others."""
     if not isinstance(error, KafkaError):
         return error
     as_pattern = f"write it as ({name}) in topics.include if it is a pattern for others"
@@ -166,9 +166,9 @@ def explain_unmatched(
 
 
 def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> TopicsSurvey:
-    """List the topics of the cluster and of the archive, and what a backup would do with each.
+    """List the topics of the cluster and of the archive, and the action of a backup on each.
 
-    Nothing is changed, but that deleted topics are noted as `accepted`. Raises UsageError for one that was not archived and deleted.
+    Changes nothing but the notes of `accepted` deleted topics. Raises UsageError for one that was not archived and deleted.
     """
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     archive = open_archive(config.storage)
@@ -203,7 +203,7 @@ def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> Topic
 
 
 def _accepted_of(archive: Archive, gone: Collection[str]) -> frozenset[str]:
-    """Return the deleted topics that may be gone; all of them for a user who may not read their notes."""
+    """Return the topics whose deletion was accepted; none for a user who may not read their notes."""
     try:
         facts = read_newest_topic_facts(archive, gone.__contains__)
     except StoreError:

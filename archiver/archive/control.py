@@ -35,7 +35,7 @@ MOMENTS = "moments"
 _DIGEST = "sha256"
 _DIGEST_LINE: Final = re.compile(rb'\n "sha256": "([0-9a-f]{64})",')
 _ATTEMPTS = 32
-# Most bytes of a fact, by the first part of its stream. A topic with 10,000 partitions that were cut back ten times each takes
+# The largest size of a fact, by the first part of its stream. A topic with 10,000 partitions that were truncated ten times each takes
 # 9 MB. The starts of a million partitions take 60 MB; 200,000 positions of groups, where a warning comes, 18 MB; a plan of
 # 10,000 partitions, or a piece of a plan, up to 14 MB; 100,000 moments with the longest names 40 MB; 100,000 swept ranges 6 MB;
 # the plan of a sweep of 300,000 objects up to 60 MB. All other facts name one thing.
@@ -49,7 +49,7 @@ _MOST_BYTES: Final[Mapping[str, int]] = {
     "sweeps": 64 << 20,
 }
 _FEW_BYTES: Final = 1 << 20
-# Most memory that a fact may need once it is parsed, as estimated before that, where it may have more than `_FEW_BYTES`.
+# The largest memory of a parsed fact, estimated before parsing, where the fact may have more than `_FEW_BYTES`.
 _MOST_PARSED_BYTES: Final = 128 << 20
 _MOST_PARSED_ENDS_BYTES: Final = 384 << 20  # of `present`, with the ends of a million partitions
 _one_large_fact = threading.RLock()
@@ -61,12 +61,12 @@ Decoded = TypeVar("Decoded")
 
 
 def most_fact_bytes(stream: str) -> int:
-    """Return how many bytes a fact of a stream may have. A larger one is neither written nor read."""
+    """Return the largest size of a fact of a stream, in bytes. A larger fact is neither written nor read."""
     return _MOST_BYTES.get(stream.partition("/")[0], _FEW_BYTES)
 
 
 def most_parsed_bytes(stream: str) -> int:
-    """Return how much memory a parsed fact of a stream may need."""
+    """Return the largest memory that a parsed fact of a stream may need."""
     kind = stream.partition("/")[0]
     if kind == PRESENT:
         return _MOST_PARSED_ENDS_BYTES
@@ -74,13 +74,13 @@ def most_parsed_bytes(stream: str) -> int:
 
 
 def latest_fact(archive: Archive, stream: str) -> Fact | None:
-    """Return the fact of a stream that holds, the newest; None when the stream has no fact."""
+    """Return the newest fact of a stream, which holds; None when the stream has no fact."""
     newest = _newest(archive, stream)
     return None if newest is None else _read(archive, stream, newest)
 
 
 def read_history(archive: Archive, stream: str) -> Iterator[tuple[int, int, Fact]]:
-    """Yield the facts of a stream, oldest first, with their numbers, and when each was put, by the store's clock."""
+    """Yield the facts of a stream, oldest first, with their numbers and put times, by the store's clock."""
     listed = sorted(_listed(archive, stream))
     refuse_larger(archive.layout.control_prefix(stream), sum(one.size for one in listed), _MOST_HISTORY_BYTES)
     for one in listed:
@@ -88,10 +88,10 @@ def read_history(archive: Archive, stream: str) -> Iterator[tuple[int, int, Fact
 
 
 def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], Fact | None]) -> Fact | None:
-    """Append what `decide` makes of the latest fact. Returns the fact that holds afterwards.
+    """Append the result of `decide` on the latest fact. Returns the fact that holds afterwards.
 
     If another writer was faster, `decide` is called again with that writer's fact; None means nothing to add.
-    When the answer to our own put was lost, `decide` is given our own fact, and must recognize it.
+    When the answer to our own put was lost, `decide` gets our own fact, and must recognize it.
     """
     for _ in range(_ATTEMPTS):
         newest = _newest(archive, stream)
@@ -106,7 +106,7 @@ def append_fact(archive: Archive, stream: str, decide: Callable[[Fact | None], F
 
 
 def key_behind(layout: Layout, stream: str, number: int) -> str:
-    """Return the key of the fact behind a number; -1: of the first fact. Raises CorruptSegmentError where there can be none."""
+    """Return the key of the fact behind a number; -1: of the first fact. Raises CorruptSegmentError where none can follow."""
     if number >= LAST_FACT_NUMBER:
         raise CorruptSegmentError(
             f"{layout.fact_key(stream, LAST_FACT_NUMBER)}: is the last number that a fact can have, so nothing can be written"
@@ -130,7 +130,7 @@ def is_readable(fact: Fact, stream: str) -> bool:
 
 
 def _excess(content: bytes, stream: str) -> str:
-    """Return the limit by which readers refuse a fact; empty if they accept it."""
+    """Return the limit that a fact exceeds, so that readers refuse it; empty if they accept it."""
     if len(content) > most_fact_bytes(stream):
         return f"would have {len(content):,} bytes, and readers take {most_fact_bytes(stream):,}"
     expected, most = parsed_bytes(content.decode()), most_parsed_bytes(stream)
@@ -138,12 +138,12 @@ def _excess(content: bytes, stream: str) -> str:
 
 
 def surplus_facts(archive: Archive, stream: str) -> list[str]:
-    """Return the keys of the facts that a stream with only one fact has besides number 0."""
+    """Return the keys of surplus facts in a single-fact stream: all but number 0."""
     return [archive.layout.fact_key(stream, number) for number in list_numbers(archive, stream) if number]
 
 
 def only_fact(archive: Archive, stream: str) -> Fact | None:
-    """Return the fact of a stream with a single one (number 0; later numbers are ignored). None: it has none."""
+    """Return the fact of a single-fact stream (number 0; later numbers are ignored); None if the stream is empty."""
     numbers = list_numbers(archive, stream)
     if numbers and numbers[-1]:
         key = archive.layout.fact_key(stream, numbers[-1])
@@ -152,7 +152,7 @@ def only_fact(archive: Archive, stream: str) -> Fact | None:
 
 
 def append_only_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:
-    """Write the fact of a stream that has only one, unless it is there. Returns the fact that holds."""
+    """Write the fact of a single-fact stream, unless it exists. Returns the fact that holds."""
     if (found := only_fact(archive, stream)) is not None:
         return found
     key = archive.layout.fact_key(stream, 0)
@@ -196,13 +196,13 @@ def read_facts(archive: Archive, numbers: Mapping[str, "int | Listed"]) -> dict[
 def decode_facts(
     archive: Archive, numbers: Mapping[str, "int | Listed"], decode: Callable[[str, Fact], Decoded]
 ) -> dict[str, Decoded]:
-    """Read one fact of each stream, several at a time, and keep only what `decode` makes of it: parsed facts may need much memory."""
+    """Read one fact of each stream, several at a time, and keep only the results of `decode`: parsed facts may need much memory."""
     found = side_by_side(READS_AT_ONCE, lambda one: decode(one[0], read_fact(archive, *one)), numbers.items(), "fact")
     return dict(zip(numbers, found, strict=True))
 
 
 class Listed(NamedTuple):
-    """The number and size of a fact, and when it was put, as a listing has them; 0: not known."""
+    """The number, size and put time of a fact, according to a listing; 0: unknown."""
 
     number: int
     size: int = 0
@@ -238,9 +238,9 @@ def gone_error(key: str) -> CorruptSegmentError:
 def read_with(
     archive: Archive, stream: str, number: int, decode: Callable[[bytes], Decoded], size: int = 0
 ) -> Decoded | None:
-    """Get and decode a fact; None: it is gone. A process gets and decodes one fact above 1 MiB at a time.
+    """Get and decode a fact; None: it was deleted. A process gets and decodes one fact above 1 MiB at a time.
 
-    `size`: as listed. Where that is not known, a fact above 1 MiB is asked for twice: its first answer is not read.
+    `size`: as listed. If it is unknown, a fact above 1 MiB is requested twice: its first answer is not read.
     """
     key, most_bytes = archive.layout.fact_key(stream, number), most_fact_bytes(stream)
 
@@ -261,7 +261,7 @@ def turn_for(size: int) -> AbstractContextManager[object]:
 
 
 def encode_fact(fact: Fact) -> bytes:
-    """Encode a fact, with a digest of its content in it."""
+    """Encode a fact together with a digest of its content."""
     plain = json.loads(json.dumps(fact))  # JSON turns keys that are numbers into text, which sorts in another order
     return _spelled({**plain, _DIGEST: hashlib.sha256(_spelled(plain)).hexdigest()})
 
@@ -277,7 +277,7 @@ def decode_fact(content: bytes, key: str, stream: str = "") -> Fact:
     if fact["format"] > FACT_FORMAT:
         raise FormatTooNewError(f"{key}: format {fact['format']} is newer than this program reads ({FACT_FORMAT})")
     digest = fact.pop(_DIGEST, None)
-    # Spelling it again takes memory and time, and is needed only for facts that others have spelled.
+    # Encoding it again takes memory and time, and is needed only for facts that other programs wrote.
     if digest is not None and not is_as_written(content) and digest != _digest_of(fact, key):
         raise CorruptSegmentError(f"{key}: does not say what was written (its sha256 is of something else)")
     return fact
@@ -291,7 +291,7 @@ def _digest_of(fact: Fact, key: str) -> str:
 
 
 def is_as_written(content: bytes) -> bool:
-    """Return whether a fact is byte for byte as this program writes it; False also for foreign facts. It is not parsed."""
+    """Return whether a fact is byte for byte in the spelling of this program; False also for foreign facts. It is not parsed."""
     found = _DIGEST_LINE.search(content)
     if found is None:
         return False

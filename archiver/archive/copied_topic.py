@@ -1,4 +1,4 @@
-"""A topic with role logs: the life and the records that are read of each partition, and the reports about them (docs/format.md §11)."""
+"""Chooses the life and the records to read of a topic with role logs, for each partition, and reports problems (docs/format.md §11)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,19 +26,19 @@ from archiver.archive.topics import (
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.process.columns import Chain
 
-_MOST_STRETCHES: Final = 1_000  # of one partition: more have no plan of ours
+_MOST_STRETCHES: Final = 1_000  # of one partition: our plans have no more
 
-Pins = Mapping[str, Mapping[int, CopyReading]]  # topic -> partition -> whose objects
+Pins = Mapping[str, Mapping[int, CopyReading]]  # topic -> partition -> objects to read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyChoice:
-    """What a reader asked for. Without any wish the role logs decide."""
+    """The copies that a reader requested. Without a request the role logs decide."""
 
     instance: str | None = None  # its newest complete copy
     is_history: bool = False  # reads `topics/`, ignoring role logs
-    as_of_ms: int | None = None  # no record that was in the log then may be gone from the copy
-    pinned: Pins = field(default_factory=dict)  # as planned earlier, whatever is current now
+    as_of_ms: int | None = None  # the copy must still have all records that the log had then
+    pinned: Pins = field(default_factory=dict)  # as planned earlier, even if another copy is current now
 
     def __post_init__(self) -> None:
         if self.instance is not None and self.is_history:
@@ -67,7 +67,7 @@ class _Found:
 
 
 class CopiedTopic:
-    """A topic that has role logs, or objects under `topics/`, or both; `history` are its control facts, oldest first."""
+    """A topic with role logs, objects under `topics/`, or both; `history`: its control facts, oldest first."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class CopiedTopic:
         return bool(self._logs.listed)
 
     def lives(self, choice: CopyChoice = BY_ROLES) -> Sequence[int]:
-        """Return the lives that have a role log; of a wanted instance, those that it has a complete copy of."""
+        """Return the lives that have a role log; for a wanted instance, the lives with a complete copy of it."""
         instance, listed = choice.instance, self._logs.listed
         return [
             life
@@ -105,7 +105,7 @@ class CopiedTopic:
         ]
 
     def read(self, wanted_life: int | None, choice: CopyChoice) -> ArchivedTopic:
-        """Read the topic in the wanted life, or in the one that is to be read. Raises UsageError."""
+        """Read the topic in the wanted life, or in the one to read by default. Raises UsageError."""
         life = self._life(choice) if wanted_life is None else self._known(wanted_life)
         family = self._family(life)
         fact = shape_in(self._history, life)
@@ -137,7 +137,7 @@ class CopiedTopic:
         )
 
     def copies_in(self, life: int) -> Mapping[int, ReadPartition]:
-        """Read the copies of one life alone that hold, with their tails, by partition. An entry that cannot be read is damage."""
+        """Read the current copies of one life alone, with their tails, by partition. An unreadable entry is damage."""
         found: dict[int, ReadPartition] = {}
         entries: dict[int, LifeEntry] = {}
         for number, entry in self._logs.newest([life]).get(life, {}).items():
@@ -147,7 +147,7 @@ class CopiedTopic:
                 entries[number] = LifeEntry(life, entry)
         return found | self._reader.read_by(entries)
 
-    # --- which life
+    # --- the life to read
 
     def _life(self, choice: CopyChoice) -> int:
         """Return the newest complete life of the newest topic of that name; report newer, incomplete topics."""
@@ -166,7 +166,7 @@ class CopiedTopic:
         return self._newest_of(lives)
 
     def _lack(self, root: int, family: Sequence[int], choice: CopyChoice) -> str:
-        """Say what keeps a topic from being read; empty: nothing, or nothing is expected of it."""
+        """Return why a topic cannot be read; empty: it can, or nothing is expected of it."""
         if not any(life in self._logs.listed for life in family):
             return "" if choice.instance is None else "it has no copies"
         first = next((one for one in self._history if one.root(one.current.life) == root), None)
@@ -212,12 +212,12 @@ class CopiedTopic:
         return sorted(one for one in lives if one <= life and self._root(one) == self._root(life))
 
     def _numbers(self, family: Sequence[int], fact: TopicFact | None) -> list[int]:
-        """Return the partitions that are read, or should be: those that a role log, an object, or the topic's fact has."""
+        """Return the partitions to read: those with a role log or an object, and those of the topic's fact."""
         copied = {number for life in family for number in self._logs.listed.get(life, {})}
         shape = set(range(fact.partitions)) if fact is not None and copied else set()
         return sorted(copied | shape | self._inventory.numbers_of(self.topic, family))
 
-    # --- whose records
+    # --- the copy to read
 
     def _read_holders(
         self, found: _Found, life: int, family: Sequence[int], numbers: Collection[int], as_of_ms: int | None
@@ -257,7 +257,7 @@ class CopiedTopic:
             )
 
     def _with_later(self, number: int, life: int, held_life: int, read: ReadPartition) -> ReadPartition:
-        """Continue in `topics/` of a later life after a truncation, if that life has no complete copy."""
+        """Continue in `topics/` of a later life after a truncation, if the later life has no complete copy."""
         lineage = self._lineage(life, number)
         later = [one for one in lineage if one.life > held_life and self._has(one.life, number)]
         if not later:
@@ -310,7 +310,7 @@ class CopiedTopic:
         return f"the copies that are read are of {', '.join(having)}" if having else "no instance has one"
 
     def _checked(self, number: int, reading: CopyReading) -> CopyReading:
-        """Refuse a reading that a plan may not contain: a forged plan may name any objects."""
+        """Refuse a reading that no valid plan contains: a forged plan may name any objects."""
         bounds = [
             bound for one in reading.stretches for bound in (one.from_offset, one.until_offset) if bound is not None
         ]
@@ -374,7 +374,7 @@ class CopiedTopic:
 def find_copied_topics(
     archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None = None
 ) -> tuple[list[CopiedTopic], list[str]]:
-    """Return the wanted topics that have role logs, which of their control facts cannot be read, and which role logs are not."""
+    """Return the wanted topics with role logs; and the problems: unreadable control facts, and ignored role logs."""
     found, unreadable, instances = list[CopiedTopic](), list[str](), CopyInstances(archive)
     for name, logs in list_all_role_logs(archive, wanted).items():
         try:
@@ -388,13 +388,13 @@ def find_copied_topics(
 
 
 def copied_by(archive: Archive, choice: CopyChoice, wanted: Callable[[str], bool] | None = None) -> frozenset[str]:
-    """Return the wanted topics of which the requested instance has a complete copy of some partition."""
+    """Return the wanted topics with a complete copy of some partition by the requested instance."""
     found, _ = find_copied_topics(archive, Inventory(partitions={}, strangers=(), damaged=()), wanted)
     return frozenset(one.topic for one in found if one.lives(choice))
 
 
 def problems_of_copied(topic: ArchivedTopic) -> list[str]:
-    """Name what cannot be read of partitions that are read by their role logs."""
+    """List the problems of partitions that are read by their role logs."""
     name = f"{topic.topic}@{topic.life}" if topic.life else topic.topic
     return [
         problem
@@ -406,7 +406,7 @@ def problems_of_copied(topic: ArchivedTopic) -> list[str]:
 
 
 def in_copies(layout: Layout, topic: ArchivedTopic) -> dict[int, PartitionInventory]:
-    """Return the objects of copies that are read of each partition, without those under `topics/`; nothing is missing there."""
+    """Return the objects of copies that are read, by partition, without those under `topics/`; nothing is missing there."""
 
     def is_copied(segments: Segments) -> bool:
         return segments.stem.startswith(layout.copies_root)

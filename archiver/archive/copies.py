@@ -1,4 +1,4 @@
-"""Copies of compacted topics: what of a partition is read, by an entry of its role log (docs/format.md §11)."""
+"""Reads partitions of compacted topics from their copies, as an entry of the role log decides (docs/format.md §11)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +18,13 @@ from archiver.archive.role_logs import RoleLogs
 from archiver.archive.roles import HISTORY, CompleteCopy, Generation, Holder, RoleEntry, RolePlace, name_of_holder
 from archiver.codec.selection import LAST_LONG
 
-# What lies under `topics/` of a partition in a life, with the lives that it goes on from, at or above an offset; and what is
-# wrong with that. Called with the life, the partition and the offset.
+# Reads the history under `topics/`: called with life, partition and offset. Returns the objects of this life and of its
+# parents, at or above the offset; and their problems.
 History = Callable[[int, int, int], tuple[PartitionInventory, Sequence[str]]]
 
 
 class LifeEntry(NamedTuple):
-    """The entry by which a partition is read, and the life of its role log."""
+    """The entry that decides how a partition is read, and the life of its role log."""
 
     life: int
     entry: RoleEntry
@@ -36,7 +36,7 @@ class ReadPartition(NamedTuple):
     inventory: PartitionInventory
     damaged: Sequence[str]
     reading: CopyReading
-    reach: int  # up to where that is all: behind the last object the log held no record, as far as that is known
+    reach: int  # the objects are complete below this offset; the log held no known record behind the last one
 
 
 class _Loaded(NamedTuple):
@@ -47,13 +47,13 @@ class _Loaded(NamedTuple):
 
 
 class _Arranged(NamedTuple):
-    """The objects of a generation as they were listed and asked."""
+    """The objects of a generation as listed, with the facts that they returned."""
 
     inventory: PartitionInventory
     damaged: Sequence[DamagedSegment]
 
     def above(self, offset: int) -> _Loaded:
-        """Return the objects at or above an offset. A damaged object counts unless a later one begins below that."""
+        """Return the objects at or above an offset. A damaged object counts unless a later object begins below that offset."""
         least = last_base(self.inventory, offset) if offset else 0
         damaged = [damage.message for damage in self.damaged if damage.key.base >= least]
         return _Loaded(self.inventory.from_offset(offset), damaged)
@@ -64,7 +64,7 @@ _NOTHING: Final = _Loaded(EMPTY_PARTITION, ())
 
 @dataclass(slots=True)
 class _Doubt:
-    """Offsets at which an entry says that the log held no record. `other`: what has one there, as far as that is known."""
+    """Offsets at which the log held no record, according to an entry. `other`: a known copy with a record there."""
 
     start: int
     stop: int
@@ -72,7 +72,7 @@ class _Doubt:
 
 
 class CopyReader:
-    """Reads what a topic has in copies; of several partitions at once."""
+    """Reads the copies of a topic, several partitions at once."""
 
     def __init__(self, logs: RoleLogs, history: History, instances: CopyInstances) -> None:
         self._logs = logs
@@ -103,7 +103,7 @@ class CopyReader:
         return ReadPartition(found.inventory, found.damaged, reading, _end_of(copy, found.inventory))
 
     def read_stretches(self, readings: Mapping[int, CopyReading]) -> dict[int, ReadPartition]:
-        """Read partitions again as they were read before, whoever holds by now. What has come behind a stretch since is left out."""
+        """Read partitions again from the same copies as before, whichever copy is current now. Leave out records added behind a stretch."""
         self._load(
             (number, one.life, one.generation) for number, reading in readings.items() for one in reading.stretches
         )
@@ -143,10 +143,10 @@ class CopyReader:
     def _former(self, number: int, life: int, entry: RoleEntry, offset: int) -> _Loaded:
         return _NOTHING if entry.replaced is None else self._of(number, life, entry.replaced, offset)
 
-    # --- whether an entry is true
+    # --- checks of entries
 
     def false_switches(self, entries: Mapping[int, LifeEntry]) -> dict[int, str]:
-        """Say which entries an earlier one contradicts: when the holder became that, or what it replaced."""
+        """Report the entries that an earlier entry contradicts: about when the holder became current, or which copy it replaced."""
         found = self._logs.contradictions(entries)
         return {number: f"{self._topic}-{number}: {why}; {WAYS_ON}" for number, why in found.items() if why}
 
@@ -161,12 +161,12 @@ class CopyReader:
         return isinstance(holder, CompleteCopy) and not is_settled(self._promised(number, one.life, holder).inventory)
 
     def _tail_begin(self, number: int, life: int, entry: RoleEntry, held: _Loaded) -> int:
-        """Return where what the holder replaced is read on: at the holder's end, unless it has records from its last object on."""
+        """Return where the replaced copy continues the reading: at the holder's end, or behind its last object if the replaced copy has records there."""
         end, last = _end_of(entry.holder, held.inventory), held.inventory.end
         return last if has_record(self._former(number, life, entry, last).inventory, last, end) else end
 
     def _false_claims(self, number: int, copy: CompleteCopy, held: _Loaded) -> list[str]:
-        """Say how the objects of a copy contradict the entry that calls it complete."""
+        """Report how the objects of a copy contradict the entry that calls it complete."""
         claims = false_claims(copy, held.inventory, held.damaged)
         return [self._false_claim(number, copy, why) for why in claims]
 
@@ -177,7 +177,7 @@ class CopyReader:
     def _contradictions(
         self, entries: Mapping[int, LifeEntry], read: Mapping[int, ReadPartition]
     ) -> Iterator[tuple[int, str]]:
-        """Yield how other copies, and `topics/`, contradict entries. Of many partitions together few requests are made."""
+        """Yield how other copies, and `topics/`, contradict entries. Few requests serve many partitions together."""
         doubts = {number: doubt for number, one in entries.items() if (doubt := self._doubt(number, one))}
         for number, doubt in doubts.items():
             doubt.other = self._other_read(number, entries[number], doubt)
@@ -200,7 +200,7 @@ class CopyReader:
     def _record_in_doubt(
         self, number: int, entry: RoleEntry, doubt: "_Doubt | None", found: Mapping[CopyKey, PartitionInventory]
     ) -> list[str]:
-        """Say which copy has a record where the entry says that the log held none. `found`: what was asked of other copies."""
+        """Report a copy with a record where the log held none according to the entry. `found`: requested objects of other copies."""
         if doubt is None or not isinstance(entry.holder, CompleteCopy):
             return []
         having = (copy for copy, one in found.items() if has_record(one, doubt.start, doubt.stop))
@@ -216,7 +216,7 @@ class CopyReader:
         others: Mapping[CopyKey, ListedPartition],
         found: Mapping[CopyKey, PartitionInventory],
     ) -> list[str]:
-        """Report a copy that reaches further than the current one and was complete by an earlier entry: the newest may be forged."""
+        """Report a copy that reaches further than the current one and that an earlier entry calls complete: the newest may be forged."""
         reach = {copy: int(listed.base.max()) + 1 for copy, listed in others.items()}
         reach |= {copy: max(reach[copy], inventory.end) for copy, inventory in found.items()}
         for copy in sorted(reach, key=lambda one: -reach[one]):
@@ -231,9 +231,9 @@ class CopyReader:
         return []
 
     def _doubt(self, number: int, one: LifeEntry) -> "_Doubt | None":
-        """Return at which offsets an entry says that the log held no record, so that any record there contradicts it.
+        """Return the offsets where the log held no record according to an entry, so that any record there contradicts it.
 
-        Of a copy with objects that is asked below its position; of a copy without any, everywhere.
+        A copy with objects is checked below its position; a copy without objects, everywhere.
         """
         copy = one.entry.holder
         if not isinstance(copy, CompleteCopy):
@@ -245,7 +245,7 @@ class CopyReader:
         return _Doubt(held.inventory.end, stop)
 
     def _other_read(self, number: int, one: LifeEntry, doubt: "_Doubt") -> str:
-        """Name what is read anyway and has a record where there should be none: the copy before, or `topics/`; empty: neither."""
+        """Name the other source that is read anyway and has a record in doubt: the former copy, or `topics/`; empty: neither."""
         life, entry = one
         end = max(doubt.start, _end_of(entry.holder, EMPTY_PARTITION))
         if has_record(self._former(number, life, entry, doubt.start).inventory, doubt.start, end):
@@ -256,7 +256,7 @@ class CopyReader:
         return HISTORY if has else ""
 
     def _others(self, number: int, one: LifeEntry) -> dict[CopyKey, ListedPartition]:
-        """Return the listed copies of a partition that its entry does not have read."""
+        """Return the listed copies of a partition that its entry does not name for reading."""
         named = {self._key(number, one.life, whose) for whose in (one.entry.holder, one.entry.replaced)}
         known = self._listings.known((one.life, number))
         return {copy: listed for copy, listed in known if copy not in named}
@@ -283,7 +283,7 @@ class CopyReader:
         return RolePlace(topic=self._topic, life=life, partition=partition).copy_key(generation)
 
     def _load(self, wanted: Iterable[tuple[int, int, Holder | Generation]]) -> None:
-        """List generations, and ask their objects for their facts."""
+        """List generations, and request the facts of their objects."""
         keys = dict.fromkeys(
             key for one in wanted if (key := self._key(*one)) is not None and key not in self._arranged
         )
@@ -292,7 +292,7 @@ class CopyReader:
         self._arranged |= dict.fromkeys(keys, _Arranged(EMPTY_PARTITION, ())) | self._ask(listed)
 
     def _ask(self, listed: Mapping[CopyKey, ListedPartition]) -> dict[CopyKey, _Arranged]:
-        """Ask objects for their facts: of several partitions at once, of each one generation."""
+        """Request the facts of objects: of several partitions at once, of one generation each."""
         found, waiting = dict[CopyKey, _Arranged](), dict(listed)
         while waiting:
             some = {(key.life, key.partition): key for key in waiting}
@@ -319,9 +319,9 @@ def _generation(whose: Holder | Generation) -> Generation | None:
 
 
 def _asked_of(listed: ListedPartition, doubt: "_Doubt | None", *, is_left: bool) -> ListedPartition | None:
-    """Return which objects of a copy that is not read are asked: around the offsets in doubt, and the last one of a copy that was left.
+    """Return the objects to check in a copy that is not read: around the offsets in doubt, and the last one if the copy was left.
 
-    A candidate is being filled: as long as it begins no object behind the end of what is read, it is not asked.
+    A candidate is still being written: it is checked only once it begins an object behind the end of the reading.
     """
     places = {len(listed) - 1} if is_left else set[int]()
     if doubt is not None:
@@ -333,7 +333,7 @@ def _asked_of(listed: ListedPartition, doubt: "_Doubt | None", *, is_left: bool)
 def _stretches(
     life: int, entry: RoleEntry, ranges: Sequence[tuple[int, int]], tail: tuple[int, int] | None
 ) -> tuple[CopyStretch, ...]:
-    """Return whose objects are read: the holder's, but for ranges of what it replaced. `tail`: where the holder ends, and that begins."""
+    """Return the stretches of a reading: the holder's, except ranges of the replaced copy. `tail`: the holder's end, and the tail's begin."""
     holder, former = _generation(entry.holder), _generation(entry.replaced)
     found, position = list[CopyStretch](), 0
     for first, until in ranges:
@@ -358,7 +358,7 @@ def _inventory_of(
         until = one.until_offset
         is_whole = until is None or (
             one.generation == holder and until == held.inventory.end
-        )  # also what is missing behind
+        )  # also the missing offsets behind it
         part = part if is_whole or until is None else part.below(until)
         joined = joined.then(replace(part, shadowed=()) if one.generation in used else part)
         used.add(one.generation)
@@ -366,7 +366,7 @@ def _inventory_of(
 
 
 def _needs(entry: RoleEntry, settled: Settled, former: PartitionInventory) -> str:
-    """Say why what the holder replaced is needed; empty: it is not."""
+    """Return why the replaced copy is needed; empty: it is not."""
     if not settled.lacking or former.end <= settled.offset:
         return ""
     until = "an offset that nothing tells" if settled.wanted == LAST_LONG else f"offset {settled.wanted}"
@@ -378,7 +378,7 @@ def _needs(entry: RoleEntry, settled: Settled, former: PartitionInventory) -> st
 
 
 def _end_of(holder: Holder, inventory: PartitionInventory) -> int:
-    """Return where a holder ends: up to its position, the log held no record behind its objects."""
+    """Return the end of a holder: its position if higher, since the log held no record between its objects and its position."""
     return max(inventory.end, holder.position if isinstance(holder, CompleteCopy) else 0)
 
 
@@ -408,7 +408,7 @@ def join_read(one: ReadPartition, behind: ReadPartition) -> ReadPartition:
 
 
 def until_offset(stretches: Sequence[CopyStretch], offset: int) -> tuple[CopyStretch, ...]:
-    """Leave out what lies at or above an offset; the first stretch stays, for every reading begins at 0."""
+    """Leave out offsets at or above a given one; keep the first stretch, since every reading begins at 0."""
     kept = [one for one in stretches if one.from_offset < offset or not one.from_offset]
     last = kept[-1]
     return (

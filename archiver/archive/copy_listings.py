@@ -1,4 +1,4 @@
-"""Lists copies of compacted topics: their objects below a prefix, and for readers of a topic each directory once."""
+"""Lists copies of compacted topics: their objects below a prefix, and each directory only once for readers of a topic."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -25,7 +25,7 @@ def list_copy_objects(archive: Archive, prefix: str) -> Iterator[tuple[CopyKey, 
 
 
 class CopyInstances:
-    """The instances with copies in the archive: listed on demand, once for all topics of a command."""
+    """The instances with copies in the archive, listed on demand, once for all topics of a command."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -49,7 +49,7 @@ class CopyListings:
         self._lives: dict[tuple[str, int], Mapping[_Place, _Copies]] = {}  # by instance and life
 
     def load(self, copies: Iterable[CopyKey]) -> None:
-        """List the partitions that these copies are of, each with all generations of the same instance."""
+        """List the partitions of these copies, each with all generations of the same instance."""
         wanted = {(copy.instance, (copy.life, copy.partition)): None for copy in copies}
         missing = [(name, place) for name, place in wanted if name not in self._listed.get(place, {})]
         found = side_by_side(_LISTINGS_AT_ONCE, self._list_partition, missing, "copy")
@@ -57,9 +57,9 @@ class CopyListings:
             self._listed.setdefault(place, {})[name] = listed
 
     def load_others(self, places: Iterable[_Place]) -> None:
-        """List the copies of all other instances, too: of each one the whole life of the topic at once.
+        """Also list the copies of all other instances: for each instance the whole life of the topic at once.
 
-        There are two instances. So where the objects of two are listed, there is no other one, and nothing is asked.
+        An archive has two instances. Where the objects of both are already listed, nothing is requested.
         """
         wanted = {
             (name, place[0]): None
@@ -76,7 +76,7 @@ class CopyListings:
         return self._listed[copy.life, copy.partition][copy.instance].get(copy)
 
     def known(self, place: _Place) -> Iterator[tuple[CopyKey, ListedPartition]]:
-        """Yield the copies of a partition as far as they were listed."""
+        """Yield the copies of a partition that were listed so far."""
         listed = self._listed.get(place, {})
         for copies in listed.values():
             yield from copies.items()

@@ -1,4 +1,4 @@
-"""What the objects of a copy prove: up to where it is settled, where the copy before it is still needed, and whether its entry is true."""
+"""Derives from the objects of a copy where it is settled, where the former copy is still needed, and whether its entry is true."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -19,10 +19,10 @@ WAYS_ON: Final = (
 
 
 def settled_ends(objects: Iterable[tuple[int, int]], start: int = 0) -> Iterator[tuple[int, bool]]:
-    """Yield behind each object where the copy ends, and whether it is settled there.
+    """Yield for each object the end of the copy behind it, and whether the copy is settled there.
 
-    Settled: below that offset it has each record, or a later one that replaced it. `objects`: of each object at or above `start`
-    its `next` and `lacks_until`, in read order. Up to `start` the copy is settled.
+    Settled: below that offset it has each record, or a later one that replaced it. `objects`: `next` and `lacks_until` of each
+    object at or above `start`, in read order. Up to `start` the copy is settled.
     """
     position, until = start, 0
     for following, lacks_until in objects:
@@ -36,7 +36,7 @@ def settled_offset(objects: Iterable[tuple[int, int]], start: int = 0) -> int:
 
 
 class Settled(NamedTuple):
-    """Up to where a copy is settled, and which of its objects above that lack records."""
+    """The offset up to which a copy is settled, and its objects above that offset that lack records."""
 
     offset: int
     lacking: Sequence[SegmentSlice]
@@ -48,7 +48,7 @@ class Settled(NamedTuple):
 
 
 def settle(found: PartitionInventory, start: int) -> Settled:
-    """Return up to where a copy is settled that was complete at offset `start`."""
+    """Return how far a copy is settled that was complete at offset `start`."""
     above = found.from_offset(start)
     lacking = [
         one for block in blocks_of(above.readable) for one in _may_lack(block) if lacks_until(one.segment, start)
@@ -62,7 +62,7 @@ def settle(found: PartitionInventory, start: int) -> Settled:
 
 
 def is_settled(found: PartitionInventory) -> bool:
-    """Return whether the objects of a copy prove that it is settled at its end, wherever it was complete.
+    """Return whether the objects of a copy prove that it is settled at its end, for any offset where it was complete.
 
     By columns: nearly each object of a copy lacks records. Expired records before its first one do not count.
     """
@@ -87,15 +87,15 @@ def _may_lack(block: Readings) -> Readings:
 
 
 def lacks_until(segment: Segment, begin: int) -> int:
-    """Return the offset below which the successors of an object's missing records are; 0: it lacks nothing."""
+    """Return the offset that is above all successors of an object's missing records; 0: nothing is missing."""
     return segment.facts.lacks_until(begin) if isinstance(segment.facts, SegmentFacts) else LAST_LONG
 
 
 def better_ranges(settled: Settled, former: PartitionInventory) -> list[tuple[int, int]]:
-    """Return the offsets that are read from the copy before: where an object of it has more than the copy's, or was put no later.
+    """Return the offsets to read from the former copy: where its object has more than the current copy's, or was put no later.
 
-    Of two objects that lack records, each may have some that the other lacks. The one that was put first is read: what readers
-    were given of it stays.
+    If two objects lack records, each may have some that the other lacks. The object that was put first is read, so that later
+    readings return the same records.
     """
     ranges: list[tuple[int, int]] = []
     others = former.from_offset(settled.offset)

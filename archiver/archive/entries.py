@@ -1,4 +1,4 @@
-"""Entries of the index, in memory: what is known of many objects, as columns: which objects they are, and their facts, or their bounds where they have no facts."""
+"""Index entries in memory, as columns: the identity of each object, and its facts, or its bounds if it has no facts. The index keeps them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
@@ -12,7 +12,7 @@ NUMBERS: Final = (
     "base", "first", "last", "next", "records", "tombstones", "min_timestamp", "max_timestamp",
     "bytes", "largest_record", "source_bytes", "digest", *NOT_IN_ALL,
 )  # fmt: skip
-NOT_TOLD: Final = -1  # such a fact that the object does not have
+NOT_TOLD: Final = -1  # the object lacks this fact
 _TEXTS: Final = ("etag", "sha256")
 # Most segments begin with a record: where `first` equals `base` in all rows, both are one column in memory.
 _OFTEN_ALIKE: Final = (("first", "base"),)
@@ -43,9 +43,9 @@ class Entry(NamedTuple):
 
 
 class Entries:
-    """Columns by their names: NUMBERS, `partition`, `merged`, `rewrite`, `size`, `etag`, `sha256`; and `kind`, which of the traits.
+    """Columns by their names: NUMBERS, `partition`, `merged`, `rewrite`, `size`, `etag`, `sha256`; and `kind`, the number of its traits.
 
-    A row whose traits are None has no facts, but at most bounds: base, first and last.
+    A row whose traits are None has no facts; it has at most bounds: base, first and last.
     """
 
     def __init__(self, columns: dict[str, Numbers | Texts], traits: Sequence[Traits | None]) -> None:
@@ -77,7 +77,7 @@ class Entries:
 
     @classmethod
     def join(cls, several: list["Entries"]) -> "Entries":
-        """Join entries in order. The given ones are used up, column by column: both in memory at once would be too much."""
+        """Join entries in order. Consumes the given ones column by column: both do not fit into memory."""
         several = [one for one in several if len(one)] or several[
             :1
         ]  # entries without a row have columns of other kinds
@@ -116,7 +116,7 @@ class Entries:
         )
 
     def named_next(self, places: Places) -> Numbers:
-        """Return the `next` in the names of these objects; 0 for an object that is not merged, whose name has none."""
+        """Return the `next` in the names of these objects; 0 for a plain object, whose name has none."""
         merged = self.numbers("merged")[places]
         return narrow(np.where(merged, self.numbers("next")[places], 0)) if merged.any() else same(0, len(merged))
 
@@ -134,7 +134,7 @@ class Entries:
         return SegmentFacts(**told, **traits._asdict(), sha256=self.texts("sha256")[place])  # type: ignore[arg-type]
 
     def known_facts(self, place: int) -> SegmentFacts | None:
-        """Return the facts of an object, or None. Without facts, an index may hold bounds that are impossible, too."""
+        """Return the facts of an object, or None. Bounds in an index may also be impossible."""
         facts = self.facts(place) if self.traits[self.numbers("kind")[place]] is not None else None
         return facts if isinstance(facts, SegmentFacts) else None
 
@@ -161,7 +161,7 @@ def _number(facts: "SegmentFacts | _Unknown", name: str) -> int:
 
 
 class _Unknown(NamedTuple):
-    """What the columns hold for an object of v1.0, which has no facts."""
+    """Column values for an object of v1.0, which has no facts."""
 
     base: int
     first: int
@@ -185,7 +185,7 @@ def _empty(bounds: Bounds) -> _Unknown:
 
 
 def can_be(columns: Mapping[str, Numbers]) -> Numbers:
-    """Return for each entry whether its numbers can be facts, by the rules of SegmentFacts."""
+    """Return for each entry whether its numbers are valid facts, by the rules of SegmentFacts."""
     base, first, last, following = (columns[name] for name in ("base", "first", "last", "next"))
     records, tombstones = columns["records"], columns["tombstones"]
     are_offsets = (base >= 0) & (base <= first) & (first <= last) & (last < following)

@@ -1,7 +1,7 @@
-"""How a kind of control fact is read and written: a dataclass whose annotations say what each member can be.
+"""Reads and writes each kind of control fact by a dataclass: its annotations define the valid members. All note modules use it.
 
-Whoever may write to the bucket may write a fact. What cannot be is refused at its first member that is wrong, for a fact of
-64 MB has room for millions. Members that a later version adds are ignored.
+Every writer to the bucket can write a fact. Reading ends at the first invalid member, since a fact of 64 MB has room for
+millions. Members that a later version adds are ignored.
 """
 
 from collections.abc import Callable, Collection
@@ -18,7 +18,7 @@ from archiver.errors import ArchiverError
 from archiver.process.json_values import LARGEST, MOST_TEXT, as_object, spelled_digest
 
 Value = TypeVar("Value")
-LeftOut = dict[str, Any]  # by name: True, or what is left out within a member, as pydantic's `exclude`
+LeftOut = dict[str, Any]  # by name: True, or the members to leave out within a member, as pydantic's `exclude`
 
 
 class _WrongItemError(Exception):
@@ -32,11 +32,11 @@ def _read_item(value: object, read: Callable[[object], Any]) -> Any:  # noqa: AN
         raise _WrongItemError(_first_problem(error)) from None
 
 
-Item = Annotated[Value, WrapValidator(_read_item)]  # of a list or an object, of which there may be many
+Item = Annotated[Value, WrapValidator(_read_item)]  # an element of a list or an object that may have many
 Number = Annotated[int, Strict(), Field(ge=0, le=LARGEST)]
-LeaderEpoch = Annotated[int, Strict(), Field(ge=-1, le=LARGEST)]  # -1: not known
+LeaderEpoch = Annotated[int, Strict(), Field(ge=-1, le=LARGEST)]  # -1: unknown
 BoundedText = Annotated[str, Strict(), Field(max_length=MOST_TEXT)]
-MOST_NAME_BYTES: Final = 2**15 - 1  # of a text in Kafka's log; so long may a group's name and its metadata be
+MOST_NAME_BYTES: Final = 2**15 - 1  # Kafka's limit for a text in its log, such as a group's name or its metadata
 KafkaText = Annotated[str, Strict(), Field(max_length=MOST_NAME_BYTES)]
 Digest = Annotated[int, BeforeValidator(spelled_digest), PlainSerializer("{:016x}".format)]
 
@@ -62,7 +62,7 @@ class FactModel(Generic[Value]):
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Value]:
-        """The reader of this kind that pydantic makes. It is made at its first use, for making one takes milliseconds."""
+        """The pydantic reader of this kind, made at its first use: making one takes milliseconds."""
         return TypeAdapter(self._kind)
 
     @cached_property
@@ -71,7 +71,7 @@ class FactModel(Generic[Value]):
         return {FORMAT, *signature(self._kind).parameters}
 
     def read(self, fact: Fact, refusal: Callable[[str], ArchiverError]) -> Value:
-        """Read a fact. Raises what `refusal` makes of the reason why it cannot be one of this kind."""
+        """Read a fact. Raises the error that `refusal` makes from the reason why the fact is invalid."""
         try:
             return self._adapter.validate_python(fact)
         except ValidationError as error:
@@ -80,7 +80,7 @@ class FactModel(Generic[Value]):
             raise refusal(str(error)) from error
 
     def write(self, value: Value, left_out: LeftOut | None = None) -> Fact:
-        """Return a fact of its own, without some members."""
+        """Return a separate fact of a value, without some members."""
         return {FORMAT: FACT_FORMAT, **self.members(value, left_out)}
 
     def members(self, value: Value, left_out: LeftOut | None = None) -> Fact:

@@ -1,6 +1,6 @@
-"""Whether a restore has finished a target, by its notes: sweeps and clearings keep the objects that an unfinished one reads.
+"""Decides from notes whether a restore has finished a target: sweeps and clearings keep the objects that an unfinished restore reads.
 
-A note that was added later must not make a restore finished: all plans of a target count, and a claim must fit each of them.
+A note that is added later must not make a restore finished: all plans of a target count, and a claim must fit each plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,21 +18,21 @@ from archiver.process.json_values import as_list, as_number, as_object
 PLAN: Final = "plan"  # the streams of a target: docs/format.md §8
 FINISHED: Final = "finished"
 APPLICATIONS: Final = "@groups"  # beside the directories of targets: notes of groups. No topic can have this name
-REPARTITION: Final = "repartition"  # the one claim of a target that has another number of partitions
+REPARTITION: Final = "repartition"  # the single claim of a target that has another number of partitions
 _VERIFIED: Final = "verified"
-# What a fact that is none makes of it.
+# Errors from reading a malformed fact.
 MALFORMED: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
 
 class TargetIds(NamedTuple):
-    """Which topic a note of a restore is about."""
+    """The target topic of a restore's note."""
 
     cluster_id: str
     topic_id: str
 
 
 def target_ids(note: Fact) -> TargetIds | None:
-    """Return the target that a note names; None: it does not name one, and is of no target that is known."""
+    """Return the target that a note names; None: it names none, so it belongs to no known target."""
     found = [note.get(name) for name in ("target_cluster_id", "target_topic_id")]
     named = [one for one in found if isinstance(one, str) and one]
     return TargetIds(*named) if len(named) == len(found) else None
@@ -44,9 +44,9 @@ def is_claim(name: str) -> bool:
 
 
 def is_finished(archive: Archive, parent: str, plans: Sequence[Fact], finished: int) -> bool:
-    """Return whether a target is finished: all plans and the end name it, and the verified claims of each partition fit each plan.
+    """Return whether a target is finished: all plans and the end name it, and each partition's verified claims fit each plan.
 
-    `parent`: what the streams of the target begin with. `finished`: the number of the newest fact of its end. Raises NotWholeError.
+    `parent`: the common beginning of the target's streams. `finished`: the number of the newest fact of its end. Raises NotWholeError.
     """
     ids = target_ids(read_fact(archive, f"{parent}/{FINISHED}", finished))
     if ids is None or not plans or any(target_ids(plan) != ids for plan in plans):
@@ -81,7 +81,7 @@ def _is_verified(archive: Archive, parent: str, plan: Fact, ids: TargetIds, newe
 
 
 def _fits(archive: Archive, stream: str, partition: Fact, claim: Fact, records: int) -> bool:
-    """Tell whether so many records can be those that were planned for a partition. A later plan says what a refused one has."""
+    """Return whether a number of records fits the plan of a partition. A refused partition fits: a later plan has its number."""
     if partition.get("problem"):
         return True
     wanted = _planned_records(archive, stream, partition)

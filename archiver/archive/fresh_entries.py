@@ -1,4 +1,4 @@
-"""Entries for the index about what this process has put, kept until it writes them into a file."""
+"""Keeps index entries of the objects that this process has put, until it writes them into a file of the index. Backups use it."""
 
 import threading
 from collections import deque
@@ -10,7 +10,7 @@ _MOST_FRESH = 5_000  # they take 4 MB; a forgotten entry costs each reader a HEA
 
 
 class FreshEntries:
-    """Keeps entries of objects that this process has put, until they are in a file of the index, and where partitions ended before. Safe for many threads."""
+    """Index entries of objects that this process has put and not yet written to a file, and the earlier ends of partitions. Thread-safe."""
 
     def __init__(self) -> None:
         self._entries: deque[IndexEntry] = deque(maxlen=_MOST_FRESH)

@@ -1,4 +1,4 @@
-"""Objects that were listed, or planned, and are not there any more: whether a sweep took them, or they are lost."""
+"""Explains missing objects that were listed or planned: a sweep deleted them, another object replaced them, or they are lost."""
 
 from typing import Final
 
@@ -13,14 +13,14 @@ from archiver.errors import CorruptSegmentError, NotWholeError, SweptError
 from archiver.process.text import spell_count
 from archiver.store.port import ObjectStore
 
-_MOST_TOLD: Final = 10  # ranges: holds lie between them
+_MOST_TOLD: Final = 10  # ranges, separated by held objects
 _BELOW_PREFIX: Final = 4  # parts of a segment's key: topics, topic, partition, name
 
 
 def gone_error(store: ObjectStore, key: str, next_offset: int | None = None) -> CorruptSegmentError:
     """Return the error for a missing object. Deleted ranges are read now: a sweep notes them before it deletes.
 
-    `next_offset`: where the object ended, if that is known.
+    `next_offset`: the end of the object, if known.
     """
     again = "run the same command again, but a restore, which goes on as it was planned, with another --id and an empty target"
     swept = _swept_around(store, key)
@@ -42,14 +42,14 @@ def gone_error(store: ObjectStore, key: str, next_offset: int | None = None) -> 
 
 
 def _layout_of(key: str) -> Layout | None:
-    """Return the layout in which a key may be that of a segment under `topics/`."""
+    """Return the layout of a key that may belong to a segment under `topics/`; None for other keys."""
     parts = key.split("/")
     is_there = len(parts) >= _BELOW_PREFIX and parts[-_BELOW_PREFIX] == "topics"
     return Layout("/".join(parts[:-_BELOW_PREFIX])) if is_there else None
 
 
 def _is_cleared(store: ObjectStore, key: str, next_offset: int | None) -> bool:
-    """Return whether a key is of a copy that is not read now, and the current copy has objects up to its end."""
+    """Return whether a key belongs to a copy that is no longer read, and the current copy has objects up to its end."""
     root, found, _ = key.partition("compacted/")
     layout = Layout(root.removesuffix("/"))
     copy = layout.parse_copy(key)
@@ -90,7 +90,7 @@ def _is_covered(store: ObjectStore, key: str, next_offset: int | None) -> bool:
 
 
 def _swept_around(store: ObjectStore, key: str) -> OffsetRanges:
-    """Return all that counts as swept in the partition of an object that is gone, if the object was swept itself."""
+    """Return all swept ranges in the partition of a missing object, if the object itself was swept."""
     layout = _layout_of(key)
     found = None if layout is None else layout.split_segment(key)
     if layout is None or found is None:

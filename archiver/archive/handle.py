@@ -1,4 +1,4 @@
-"""The archive as a value: a store and its layout. All code that reads or writes the archive takes this value."""
+"""The archive as a value: a store and its layout. All readers and writers of the archive get this value."""
 
 from typing import NamedTuple
 
@@ -18,12 +18,12 @@ class Archive(NamedTuple):
 
 
 def open_archive(storage: StorageConfig) -> Archive:
-    """Open the archive of a configuration, and warn where others on the network can read along."""
+    """Open the archive of a configuration, and warn if its traffic is readable on the network."""
     return Archive(open_store(storage), Layout(storage.prefix))
 
 
 def open_patient_archive(storage: StorageConfig) -> Archive:
-    """Open the archive as `open_archive` does, for a command that must not end because one of many requests failed."""
+    """Open the archive as `open_archive` does, for a command that must survive one failure among many requests."""
     store, layout = open_archive(storage)
     return Archive(PatientStore(store), layout)
 
@@ -34,5 +34,5 @@ def archive_of(storage: StorageConfig) -> Archive:
 
 
 def patient_archive_of(storage: StorageConfig) -> Archive:
-    """Return the archive in a Python worker, for a task that reads many objects: its store repeats requests that failed."""
+    """Return the archive in a Python worker, for a task that reads many objects: its store retries failed requests."""
     return Archive(patient_store_of(storage), Layout(storage.prefix))

@@ -15,12 +15,12 @@ _MARGIN: Final = 10  # brokers clean in passes, and clocks differ: allow a tenth
 
 
 def doubtful_offset(found: PartitionInventory, layout: Layout, seen_ms: int | None, kept_ms: int | None) -> int | None:
-    """Return from which offset on deletions may lack in what was archived under `topics/`; None: nowhere.
+    """Return the offset from which archived records under `topics/` may lack deletions; None: none are lacking.
 
-    Kafka keeps a tombstone for `kept_ms` after the values before it are compacted away. What an object lacks may have been one
-    only if it was read so much later than the record before it was written; and all was read after `seen_ms`, so no value that
-    is archived was gone before. An object that lacks nothing tells all deletions, however late it was read. What expired in
-    Kafka before it was read may have been anything.
+    Kafka keeps a tombstone for `kept_ms` after it compacts the earlier values away. A missing record can be a tombstone only if
+    the object was read at least that long after the previous record was written. All reading began after `seen_ms`, so Kafka
+    still had each archived value until then. An object without missing records has all deletions, however late it was read. Records
+    that expired in Kafka before they were read may have been anything.
     """
     before: Segment | None = None
     for reading in found.readable:
@@ -59,9 +59,9 @@ def _written_ms(segment: Segment) -> int | None:
 
 
 def expired_offset(found: PartitionInventory) -> int | None:
-    """Return where records expired in Kafka before they were read, behind the first record that is archived; None: nowhere.
+    """Return where records expired in Kafka unread, behind the first archived record; None: nowhere.
 
-    Such a record may have deleted or replaced a value that is archived.
+    Such a record may have deleted or replaced an archived value.
     """
     if not found.readable:
         return None
@@ -80,7 +80,7 @@ def least_kept_ms(history: Iterable[TopicFact]) -> int | None:
 def history_doubts(
     topic: str, life: int, found: Mapping[int, PartitionInventory], layout: Layout, history: Sequence[TopicFact]
 ) -> dict[int, str]:
-    """Report which of these partitions may have values of deleted keys under `topics/`, and why."""
+    """Report the partitions that may have values of deleted keys under `topics/`, and why."""
     kept_ms = least_kept_ms(history)
     newest = history[-1] if history else None
     root = None if newest is None or life >= len(newest.lives) else newest.lives[newest.root(life)]

@@ -1,4 +1,4 @@
-"""Totals for `ls`: records and bytes of each topic and partition, from facts alone. Reads no body, loads no kernel."""
+"""Computes the totals of `ls`: records and bytes of each topic and partition, from facts alone. Reads no body, loads no kernel."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
@@ -31,7 +31,7 @@ from archiver.process.columns import Chain, Lazy, Places, total
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """Totals of a partition, or of a topic (`partition` None); without a segment there are no timestamps.
+    """Totals of a partition, or of a topic (`partition` None); timestamps need a segment.
 
     Segments of v1.0 are `uncounted`: only `segments` and `stored_bytes` include them.
     """
@@ -78,7 +78,7 @@ class ArchiveSummary:
     segments: Sequence[SegmentRow] = ()
     strangers: Sequence[str]
     problems: Sequence[str]
-    notes: Sequence[str] = ()  # what may surprise
+    notes: Sequence[str] = ()  # unexpected facts
 
 
 def summarize(
@@ -95,11 +95,11 @@ def _summarize_all(archive: Archive, share: ShareLearned, choice: CopyChoice) ->
 
 
 class ArchiveContents(NamedTuple):
-    """What the archive has of some topics."""
+    """The archived objects and control facts of some topics."""
 
     inventory: Inventory
-    fact_numbers: Mapping[str, Sequence[int]]  # of the control facts of each topic that is known
-    facts: Mapping[str, TopicFact]  # the newest of each topic, as far as they were read
+    fact_numbers: Mapping[str, Sequence[int]]  # of the control facts of each known topic
+    facts: Mapping[str, TopicFact]  # the newest fact of each topic, if it was read
     unreadable: Sequence[str]  # why other control facts could not be read
 
 
@@ -111,14 +111,14 @@ def read_contents(
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
     share: ShareLearned = keep_to_itself,
 ) -> ArchiveContents:
-    """Read what the archive has of the wanted topics: facts of objects by the index, control facts only where lives need them.
+    """Read the contents of the wanted topics: facts of objects by the index, control facts only where lives need them.
 
-    `asks_all`, an index: every newest control fact is read, and each object is asked for its facts. `report_progress` and `share` as in
+    `asks_all`, an index: reads every newest control fact, and the facts of each object itself. `report_progress` and `share` as in
     read_inventory.
     """
     inventory = read_inventory(archive, wanted, asks_all=asks_all, report_progress=report_progress, share=share)
     known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
-    # The first life begins at offset 0, whatever the facts say: only topics with other lives need their control facts.
+    # The first life always begins at offset 0: only topics with other lives need their control facts.
     with_lives = {name for name, life in inventory.partitions if life}
     asked = {
         name: max(found, default=None) for name, found in known.items() if asks_all is not None or name in with_lives
@@ -248,7 +248,7 @@ def _begin_at_branches(inventory: Inventory, histories: Mapping[str, Sequence[To
 
 
 def problems_in(inventory: Inventory) -> list[str]:
-    """Name everything that cannot be read, and everything that is missing."""
+    """List all unreadable and all missing offsets and objects."""
     problems: list[str] = []
     for topic, lives in sorted(inventory.lives().items()):
         for life in sorted(lives):
@@ -260,7 +260,7 @@ def problems_in(inventory: Inventory) -> list[str]:
 
 
 def swept_notes(inventory: Inventory) -> list[str]:
-    """Say of each partition what retention sweeps took."""
+    """Describe for each partition the offsets that retention sweeps deleted."""
     return [
         swept_note(f"{topic}@{life}-{number}" if life else f"{topic}-{number}", found)
         for (topic, life), partitions in sorted(inventory.partitions.items())
@@ -270,7 +270,7 @@ def swept_notes(inventory: Inventory) -> list[str]:
 
 
 def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:
-    """Sum up each life of each topic; `known` are topics that may have no segment at all."""
+    """Sum up each life of each topic; `known`: topics that may have no segment at all."""
     lives = {*inventory.partitions, *((damage.key.topic, damage.key.life) for damage in inventory.damaged)}
     lives |= {(topic, 0) for topic in set(known) - {topic for topic, _ in lives}}
     return [

@@ -18,17 +18,17 @@ from archiver.store.port import DELETE_LIMIT_S, ObjectStore
 
 HOLDS: Final = "holds"
 _NAMES: Final = r"[A-Za-z0-9._*-]+(,[A-Za-z0-9._*-]+)*"
-# Holds and unfinished restores are read again before each delete, and it is sent within this, or not at all.
+# Holds and unfinished restores are read again before each delete request, which is sent within this time, or not at all.
 LOOK_S: Final = 30.0
-DELETES_END_S: Final = LOOK_S + DELETE_LIMIT_S  # so long after a hold was put, deletes from before may be carried out
+DELETES_END_S: Final = LOOK_S + DELETE_LIMIT_S  # earlier deletes may still take effect so long after a hold was put
 _Time = Annotated[int, Strict(), Field(ge=-LARGEST, le=LARGEST)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Records of topics, and of these times; both ends included, None: no end.
+    """The held records: by topics and times; both ends included, None: no end.
 
-    `topics`: names, separated by commas, in which `*` stands for any characters, also none.
+    `topics`: names, separated by commas, where `*` matches any characters, also none.
     """
 
     name: BoundedText
@@ -63,7 +63,7 @@ class Hold:
 
     @property
     def untouched_stems(self) -> Sequence[str]:
-        """Names of topics that a regular expression like `orders.*` would match, and that are not held."""
+        """Names of topics that a regular expression like `orders.*` would match but that are not held."""
         stems = [name.removesuffix(".*") for name in self.topics.split(",") if name.endswith(".*")]
         return [stem for stem in stems if "*" not in stem and not self.matches(stem)]
 
@@ -91,7 +91,7 @@ _KIND: Final = NoteKind(
 
 
 def read_holds(archive: Archive) -> Mapping[str, Hold]:
-    """Read all holds by name, also those that were released. Raises NotWholeError: an unreadable hold may hold anything."""
+    """Read all holds by name, also released ones. Raises NotWholeError: an unreadable hold may hold anything."""
     return {hold.name: hold for _, hold in sorted(_KIND.read_all(archive, HOLDS).items())}
 
 
@@ -135,9 +135,9 @@ def _stream(name: str) -> str:
 def delete_after_look(
     store: ObjectStore, keys: Sequence[str], look: Callable[[], str]
 ) -> tuple[str, Mapping[str, ArchiverError]]:
-    """Delete objects within LOOK_S of the beginning of a look, which returns what keeps them; empty: nothing does.
+    """Delete objects within LOOK_S of the start of `look`, which returns why they must stay; empty: they need not.
 
-    Returns what keeps them, or what the store refused, by key. Raises StoreError where it refuses the whole request.
+    Returns why they must stay, or what the store refused, by key. Raises StoreError where it refuses the whole request.
     """
     looked_s = steady_s()
     if why := look():

@@ -1,4 +1,4 @@
-"""The index of segment facts as a reader has it in memory: saves asking each segment for its facts. It is a cache, never believed over the listing (docs/format.md §9)."""
+"""The index of segment facts in a reader's memory: a cache that saves one request per segment. The listing always wins over it (docs/format.md §9)."""
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class KnownDirectory:
         return self._rows.keys()
 
     def extend(self, more: list[Entries]) -> int:
-        """Append entries that no file of the index has; returns the row where they begin. Questions about partitions leave them out."""
+        """Append entries that no file of the index has; return the row where they begin. Methods about partitions ignore them."""
         before = len(self.entries)
         self.entries = Entries.join([self.entries, *more])
         return before
@@ -44,15 +44,15 @@ class KnownDirectory:
         return slice(0, 0) if found is None else as_slice(found)
 
     def ends(self) -> dict[int, int]:
-        """Return of each partition the offset up to which objects were put, whether these objects are still there or not."""
+        """Return the end offset of each partition according to all its entries, whether their objects still exist or not."""
         return {partition: int(self.entries.numbers("next")[rows].max()) for partition, rows in self._rows.items()}
 
     def disbelieve(self, row: int) -> None:
-        """Note that an entry is false: its object has other facts."""
+        """Mark an entry as false: its object has other facts."""
         self._false.add(row)
 
     def end(self, partition: int) -> int:
-        """Return up to which offset objects of one partition were put, by entries that no later entry replaces and no object contradicts."""
+        """Return the end offset of one partition according to the valid entries: neither replaced by a later one nor contradicted by an object."""
         rows = self.latest(partition)
         rows = rows[~np.isin(rows, list(self._false))] if self._false else rows
         return int(self.entries.numbers("next")[rows].max()) if len(rows) else 0
@@ -67,7 +67,7 @@ class KnownDirectory:
         return rows[order[is_last]]
 
     def _names(self, rows: Places) -> tuple[Numbers, Numbers, Numbers]:
-        """Return what the names of these objects say: base, next (0: none), and rewrite."""
+        """Return the parts of these objects' names: base, next (0: none), and rewrite."""
         return self.entries.numbers("base")[rows], self.entries.named_next(rows), self.entries.numbers("rewrite")[rows]
 
     def of_names(self, partition: int, *asked_names: Numbers) -> Numbers:
@@ -77,7 +77,7 @@ class KnownDirectory:
             np.concatenate([told.astype(np.int64), asked])
             for told, asked in zip(self._names(rows), asked_names, strict=True)
         ]
-        order = _order_of(names)  # stable: of one name, first the entries, then the object that is asked about
+        order = _order_of(names)  # stable: for each name, first the entries, then the requested object
         is_asked = order >= len(rows)
         latest = np.maximum.accumulate(np.where(is_asked, -1, np.arange(len(order))))[is_asked]
         asked, told = order[is_asked], order[latest]
@@ -106,7 +106,7 @@ class Index:
     """The entries of some topic directories. A directory stays packed until its first access."""
 
     def __init__(self) -> None:
-        self.seen_control = NOTHING_SEEN  # what any writer ever saw of control objects
+        self.seen_control = NOTHING_SEEN  # the control objects that any writer ever saw
         self.files = 0  # in the newest generation
         self.lost_files = 0  # missing before the last file
         self._problems: dict[str, str] = {}
@@ -123,7 +123,7 @@ class Index:
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """Read all that is still packed, and return what is wrong: with a file, by its key; with the whole index, by its prefix."""
+        """Read all packed members, and return the problems: of a file by its key, of the whole index by its prefix."""
         for directory in tuple(self._packed):
             self.of(directory)
         return self._problems
@@ -140,7 +140,7 @@ class Index:
         return self._known[directory]
 
     def _unpack(self, members: list[tuple[str, bytes]]) -> Iterator[Entries]:
-        """Decode members, which are used up: together with their entries they would take too much memory."""
+        """Decode members, and consume them: together with their entries they would take too much memory."""
         members.reverse()
         while members:
             key, member = members.pop()
@@ -158,7 +158,7 @@ class Index:
             some.pop(directory, None)
 
     def reach_beyond(self, there: Callable[[Partition], int]) -> dict[Partition, int]:
-        """Return up to which offset objects of partitions were put, for each partition that now ends earlier (`there`)."""
+        """Return the noted end offset of each partition that now ends earlier (`there`)."""
         found: dict[Partition, int] = {}
         for directory in self.directories:
             known = self.of(directory)
@@ -170,12 +170,12 @@ class Index:
         return found
 
     def not_whole(self, directory: Directory, ends: Mapping[int, int]) -> list[int]:
-        """Return the partitions whose entries leave a gap below their end. Before the first entry there may be none: old objects may be swept."""
+        """Return the partitions whose entries leave a gap below their end. Offsets before the first entry do not count: they may be swept."""
         known = self.of(directory)
         return [number for number, end in ends.items() if _reach_from_first(known, number, end) < end]
 
     def gone(self, directory: Directory, listed: Mapping[int, ListedPartition]) -> Numbers:
-        """Return, of each partition, the row that reaches furthest, if its object is not listed any more."""
+        """Return for each partition the row that reaches furthest, if its object is no longer listed."""
         known, lost = self.of(directory), list[int]()
         for number in known.partitions:
             rows = np.arange(len(known.entries))[known.rows(number)]
@@ -195,7 +195,7 @@ class Index:
 
 
 def _order_of(names: Sequence[Numbers]) -> Numbers:
-    """Sort by base, next and rewrite; the last is nearly always 0, and costs nothing then."""
+    """Sort by base, next and rewrite; rewrite is nearly always 0, and costs nothing then."""
     *others, rewrite = names
     return np.lexsort((*([rewrite] if rewrite.any() else []), *reversed(others)))
 

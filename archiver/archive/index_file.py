@@ -1,4 +1,4 @@
-"""One file of the index: zstd frames, the first of which names the others, one for each topic directory (docs/format.md §9)."""
+"""Encodes and splits one file of the index: a header frame, then one zstd frame for each topic directory (docs/format.md §9)."""
 
 import struct
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ _SMALLEST_MEMBER: Final = 16  # bytes: zstd of an empty object
 # A frame that every zstd decoder skips: its kind and the size of its content, which is the size of the frame behind it.
 _LEAD: Final = struct.Struct("<III")
 _LEAD_MARKS: Final = (0x184D2A50, 4)
-# Our first lines expand to ten times their size; those of long names that are alike to eighty.
+# Our first lines expand to ten times their size; first lines of long, similar names to eighty times.
 _MOST_HEADER_TIMES = 64
 _FEW_HEADER_BYTES = 4 << 20  # any first line may expand to this
 
@@ -34,7 +34,7 @@ Directory = tuple[str, int]  # topic and life
 
 
 class IndexEntry(NamedTuple):
-    """What the index knows of one object. It holds only for an object of this key, this size and this ETag."""
+    """The index entry of one object. It holds only for an object of this key, this size and this ETag."""
 
     key: SegmentKey
     size: int
@@ -46,13 +46,13 @@ _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class SeenControl(NamedTuple):
-    """The newest numbers of notes that writers saw: nothing else shows later that the last notes of a stream are gone."""
+    """The newest numbers of notes that writers saw: the only later evidence that the last notes of a stream are missing."""
 
     newest_facts: Mapping[str, int] = _NONE  # by topic
     newest_holds: Mapping[str, int] = _NONE  # by name
 
     def joined(self, other: "SeenControl") -> "SeenControl":
-        """Return the larger of each two numbers: numbers only grow."""
+        """Return the larger one of each pair of numbers: numbers only grow."""
         return SeenControl(*(_larger(one, more) for one, more in zip(self, other, strict=True)))
 
 
@@ -64,7 +64,7 @@ def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, in
 
 
 class IndexFile(NamedTuple):
-    """A file, split into its members: one for each topic directory, still packed; and what its writer saw of control objects."""
+    """A file, split into its members: one for each topic directory, still packed; and the control objects that its writer saw."""
 
     members: dict[Directory, bytes]
     seen_control: SeenControl
@@ -86,7 +86,7 @@ def group_entries(entries: Iterable[IndexEntry]) -> list[tuple[Directory, Entrie
 
 
 def join_members(members: Mapping[Directory, bytes], seen_control: SeenControl) -> bytes:
-    """Make a file of the members of topic directories, as `encode_member` made them."""
+    """Join the members of topic directories, from `encode_member`, into a file."""
     names = [[topic, life, len(member)] for (topic, life), member in members.items()]
     seen = {name: dict(sorted(found.items())) for name, found in zip(_SEEN_FIELDS, seen_control, strict=True) if found}
     first = pack({"format": INDEX_FORMAT, "directories": names, **seen})
@@ -116,7 +116,7 @@ def split_file(content: bytes, key: str) -> IndexFile:
 
 
 def _read_header(content: bytes) -> tuple[dict[str, Any], int]:
-    """Read the first line, and return where its frame ends."""
+    """Read the first line; return it with the end of its frame."""
     *marks, size = _LEAD.unpack_from(content)
     if tuple(marks) != _LEAD_MARKS:
         raise ValueError("it begins otherwise")

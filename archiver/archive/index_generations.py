@@ -1,4 +1,4 @@
-"""All files of the index, in generations: read, appended to, merged into the next generation (docs/format.md §9)."""
+"""Reads, appends and merges the files of the index, which form generations (docs/format.md §9). Readers and backups use it."""
 
 import hashlib
 import logging
@@ -32,9 +32,9 @@ from archiver.store.port import ListedObject, ObjectKind, ObjectStore, refuse_la
 
 log = logging.getLogger(__name__)
 
-# So many files make a generation full: a backup then begins the next one. Each file costs every reader a request.
+# A generation with so many files is full: a backup then begins the next one. Each file costs every reader a request.
 MOST_FILES: Final = 64
-# What is read of a generation. While nobody can merge, it grows beyond MOST_FILES: by a file in ten minutes of each instance.
+# Files to read of a generation. While no backup merges, it grows beyond MOST_FILES: each instance adds a file in ten minutes.
 # All its files are in memory at once; a merged file of ten million objects has 0.6 GB.
 _MOST_FILES_READ: Final = 1_000
 MOST_GENERATION_BYTES: Final = 3 << 30
@@ -48,9 +48,9 @@ _OPENINGS: Final = 3
 
 
 def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) -> Index:
-    """Read what the index knows of the wanted topics (default: all). Files that cannot be read are left out, and named in `unreadable`.
+    """Read the index entries of the wanted topics (default: all). Unreadable files are left out, and named in `unreadable`.
 
-    Where files are gone that were listed, another generation may hold by now, and a sweep have taken this one: that one is read.
+    If listed files are missing, a newer generation may exist and a sweep may have deleted this one: the newer one is read.
     """
     index = Index()
     for _ in range(_OPENINGS):
@@ -92,7 +92,7 @@ def _leave_out(index: Index, key: str, error: object) -> None:
 def _read_files(
     store: ObjectStore, files: Iterable[ListedObject], index: Index, gone: list[str]
 ) -> Iterator[tuple[str, IndexFile]]:
-    """Yield the files that can be read, in order; note those that are `gone`, and the others as unreadable in the index."""
+    """Yield the readable files in order; add missing files to `gone`, and note the others as unreadable in the index."""
 
     def read(item: ListedObject) -> bytes | None:
         try:
@@ -101,7 +101,7 @@ def _read_files(
             _leave_out(index, item.key, error)
             return None
         problem = _digest_problem(*found, item.key) if found is not None else ""
-        if problem:  # most of the file may be good still
+        if problem:  # most of the file may still be good
             index.note_problem(item.key, problem)
         return None if found is None else found[0]
 
@@ -122,7 +122,7 @@ def _read_files(
 
 
 def _bounded(files: Iterable[ListedObject], index: Index) -> Iterator[ListedObject]:
-    """Yield the files to read: none that is too large, not too many, not too many bytes together."""
+    """Yield the files to read, within the limits of a file's size, of their number, and of their total size."""
     left_bytes, left_files = MOST_GENERATION_BYTES, _MOST_FILES_READ
     for item in files:
         try:
@@ -158,18 +158,18 @@ def append_to_index(
     entries: Iterable[IndexEntry],
     seen_control: SeenControl = NOTHING_SEEN,
 ) -> int:
-    """Append a file to the newest generation. Returns how many files that has then."""
+    """Append a file to the newest generation. Returns its new number of files."""
     return _append(archive, encode_index(group_entries(entries), seen_control))
 
 
 def _append(archive: Archive, content: bytes, most_files: int | None = None) -> int:
-    """Append a file, unless the generation has `most_files` already. Returns how many files it has then."""
+    """Append a file, unless the generation has `most_files` already. Returns its resulting number of files."""
     generation, files = _newest_generation(archive)
     number = _next_number(archive.layout, generation, files)
     if number + _ATTEMPTS > LAST_FACT_NUMBER:
         raise _nothing_follows(archive.layout, files[-1].key)
     # A writer whose number is taken tries the next number at once. The winner has to list again before its next file. So no
-    # writer loses for long, however many there are.
+    # writer loses for long, however many compete.
     for lost in range(_ATTEMPTS):
         if most_files is not None and len(files) + lost >= most_files:
             return len(files) + lost
@@ -194,7 +194,7 @@ def _metadata(content: bytes) -> dict[str, str]:
 
 
 def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> None:
-    """Check a whole file, by its digest, too: zstd misses some flipped bits in its header. Raises CorruptSegmentError."""
+    """Check a whole file, also by its digest: zstd misses some flipped bits in its header. Raises CorruptSegmentError."""
     problem = _digest_problem(content, metadata, key)
     if problem:
         raise CorruptSegmentError(problem)
@@ -212,9 +212,9 @@ def share_entries(
     archive: Archive,
     files: Iterable[Iterable[tuple[Directory, Entries]]],
 ) -> None:
-    """Append entries of a process that is no backup, if it may write: what a reader learned.
+    """Append entries that a reader learned, if it may write.
 
-    A full generation gets nothing more until a backup merges it. A failure is only logged: readers need no right to write.
+    A full generation gets no more files until a backup merges it. A failure is only logged: readers need no right to write.
     """
     try:
         for known in files:
@@ -224,10 +224,10 @@ def share_entries(
 
 
 def merge_index(archive: Archive) -> None:
-    """Begin a generation with all that the newest one knows of objects that are still there.
+    """Begin a generation with the newest one's entries of all objects that still exist.
 
-    Topic directories are done one at a time, so that only compressed files are held. A process that loses the race for the
-    new generation need not do anything: the winner merged the same files.
+    Topic directories are merged one at a time, so that only compressed files are in memory. A process that loses the race for
+    the new generation does nothing: the winner merged the same files.
     """
     index, members = Index(), dict[Directory, bytes]()
     generation, files = _newest_generation(archive)
@@ -249,12 +249,12 @@ def merge_index(archive: Archive) -> None:
 
 
 def _entries_of(archive: Archive, directory: Directory, index: Index) -> Entries:
-    """Return the entries of the objects that a listing still shows, and of lost last objects."""
+    """Return the entries of the objects that are still listed, and of lost last objects."""
     listing = list_directory(archive, *directory)
     listed = {partition: found for (_, _, partition), found in listing.partitions.items()}
     known = index.of(directory)
     rows = [known.find(found) for found in listed.values()]
-    # No listing shows that a partition's last object is gone: its entry is the only trace, and is kept.
+    # No listing shows that a partition's last object is missing: its entry is the only trace, and is kept.
     kept = np.concatenate([*rows, index.gone(directory, listed)])
     kept = kept[kept >= 0]
     return known.entries.only(as_slice(kept[known.entries.has_facts(kept)]))

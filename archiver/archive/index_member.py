@@ -1,4 +1,4 @@
-"""One member of an index file: the entries of one topic directory, as columns in zstd behind a line of JSON (docs/format.md §9)."""
+"""Encodes and decodes one member of an index file: a topic directory's entries, as columns in zstd behind a JSON line (docs/format.md §9)."""
 
 import io
 import json
@@ -18,18 +18,18 @@ from archiver.errors import CorruptSegmentError
 from archiver.process.columns import Numbers, Texts, chunks, narrow, narrowest
 from archiver.process.json_values import MOST_PARSED_BYTES, as_list, as_number, as_object, as_text, parse_json
 
-_LEVEL = 1  # hashes do not get smaller: level 3 takes four times as long for nothing
+_LEVEL = 1  # hashes do not compress: level 3 takes four times as long without a gain
 _READ_BYTES: Final = 1 << 16
 _MOST_WINDOW_BYTES: Final = 8 << 20  # our own members have a window of half a megabyte
-# Our members expand to four times their size; with long names that are alike, to eighty times.
+# Our members expand to four times their size; with long, similar names to eighty times.
 _MOST_TIMES: Final = 16
 _FEW_BYTES: Final = 1 << 20  # any member may expand to this
 # Parsed, the line of a file takes fifteen times its text; empty lists take sixty times.
 _MOST_PARSED_TIMES: Final = 20
 _MOST_LINE_BYTES: Final = 384 << 20  # parsed: of the longest first line, 32 MiB, with 800,000 topic directories
-_MOST_TAG: Final = 256  # characters of an ETag or a hash, which lie side by side, each with room for the longest
+_MOST_TAG: Final = 256  # characters of an ETag or a hash: each takes the width of the longest
 
-# The columns of a member in their order, and the range of their values; `can_be` asks more of those that are facts.
+# The columns of a member in their order, and the range of their values; `can_be` checks facts more strictly.
 _NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "kind": (0, LAST_LONG),
     "partition": (0, MOST_PARTITION),
@@ -43,7 +43,7 @@ _NUMBER: Final = np.dtype("<i8")
 
 
 def encode_member(entries: Entries) -> bytes:
-    """Encode the entries of one topic directory. All of them have facts."""
+    """Encode the entries of one topic directory. All entries have facts."""
     used, kind = np.unique(entries.numbers("kind"), return_inverse=True)
     numbers = {name: kind if name == "kind" else entries.numbers(name) for name in _NUMBERS}
     tags = {name: entries.texts(name) for name in _TAGS}
@@ -64,14 +64,14 @@ def _row_bytes(widths: Mapping[str, int]) -> int:
 
 
 def pack(header: Mapping[str, object], columns: Iterable[bytes] = (), columns_bytes: int = 0) -> bytes:
-    """Make one zstd frame of a line of JSON and the columns behind it."""
+    """Pack a line of JSON and the columns behind it into one zstd frame."""
     line = f"{json.dumps(header, separators=(',', ':'))}\n".encode()
     packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj(size=len(line) + columns_bytes)
     return b"".join([packer.compress(line), *map(packer.compress, columns), packer.flush()])
 
 
 def unpack(pieces: deque[bytes], most_bytes: int) -> tuple[dict[str, Any], BinaryIO]:
-    """Read the line of a frame, and return what can read the columns behind it; `pieces` are used up. Raises ValueError or ZstdError."""
+    """Read the line of a frame; return it with a reader of the columns behind it. Consumes `pieces`. Raises ValueError or ZstdError."""
     unpacker = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW_BYTES)
     frame = unpacker.stream_reader(cast("BinaryIO", _Pieces(pieces)))
     stream: BinaryIO = io.BufferedReader(cast("io.RawIOBase", frame))
@@ -98,9 +98,9 @@ def cut_member(member: bytes) -> deque[bytes]:
 
 
 def decode_member(pieces: deque[bytes], key: str) -> Entries:
-    """Decode the entries of one topic directory; `pieces` are used up. Raises CorruptSegmentError.
+    """Decode the entries of one topic directory; consumes `pieces`. Raises CorruptSegmentError.
 
-    Entries whose facts are impossible, or of a later format, come without facts; their other columns hold.
+    Entries with impossible facts, or facts of a later format, come without facts; their other columns hold.
     """
     try:
         return _decode(pieces, sum(map(len, pieces)))
@@ -121,7 +121,7 @@ def _decode(pieces: deque[bytes], packed_bytes: int) -> Entries:
         for name, (least, most) in _NUMBERS.items()
     }
     columns |= {name: _read_texts(stream, count, width) for name, width in widths.items()}
-    if stream.read(1):  # at the end of the frame its checksum is compared
+    if stream.read(1):  # reading past the end of the frame checks its checksum
         raise ValueError("more than its columns")
     kind, possible = cast("Numbers", columns["kind"]), _can_be(columns, count)
     kinds = kind if possible.all() else np.where(possible, kind, len(traits))  # without facts
@@ -157,7 +157,7 @@ def _can_be(columns: Mapping[str, Numbers | Texts], count: int) -> Numbers:
 
 
 def _traits(told: Mapping[str, Any]) -> Traits | None:
-    """Parse facts that entries have in common; None for those of a later format, and for those that cannot be."""
+    """Parse the common facts of entries; None for facts of a later format, and for impossible ones."""
     texts = [as_text(told.get(name)) for name in Traits._fields]
     try:
         found = Traits._make(map(parse_fact, Traits._fields, texts))

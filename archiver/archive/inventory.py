@@ -1,4 +1,4 @@
-"""Applies the read rule to a listing: what of each partition is readable, shadowed, missing or damaged (docs/format.md §7)."""
+"""Applies the read rule to a listing: sorts each partition into readable, shadowed, missing and damaged parts (docs/format.md §7)."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,19 +34,19 @@ from archiver.process.columns import Chain, as_slice
 
 log = logging.getLogger(__name__)
 
-_LEARNED_AT_ONCE = 100  # objects that are asked for their facts before the answers are handed on
+_LEARNED_AT_ONCE = 100  # objects whose facts are requested before the answers are passed on
 _BRING_BACK = "bring their objects back from the bucket's versions"
 _PERHAPS_FALSE = " (of the last ones the index of facts tells; if there never were such objects, delete control/index/)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Offsets, both inclusive, that no segment covers. Next to an object of v1.0 they need not have been records."""
+    """Offsets, both inclusive, that no segment covers. Next to an object of v1.0 they may never have been records."""
 
     first_offset: int
     last_offset: int
     is_certain: bool = True
-    is_remembered: bool = False  # only the index has it
+    is_remembered: bool = False  # only the index shows it
 
     def __str__(self) -> str:
         return f"{self.first_offset}-{self.last_offset}"
@@ -54,13 +54,13 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInventory:
-    """One partition, arranged by the read rule. `position` is the end of the coverage without a gap, `end` the end of all coverage."""
+    """One partition, arranged by the read rule. `position`: the end of the coverage without a gap; `end`: the end of all coverage."""
 
     readable: Sequence[SegmentSlice]
     shadowed: Sequence[Segment]
     gaps: tuple[Gap, ...]
     overlaps: tuple[Overlap, ...] = ()
-    swept: tuple[Gap, ...] = ()  # what no segment covers because a sweep took it: no loss
+    swept: tuple[Gap, ...] = ()  # offsets that no segment covers because a sweep deleted them: no loss
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -106,14 +106,14 @@ class PartitionInventory:
         return replace(left, gaps=gaps)
 
     def reaching(self, end: int, *, is_remembered: bool = False) -> "PartitionInventory":
-        """Add the gap up to an end that something else remembers: no listing shows that the last objects are gone."""
+        """Add the gap up to a noted end: no listing shows that the last objects are missing."""
         if self.end >= end:
             return self
         gap = Gap(first_offset=self.end, last_offset=end - 1, is_remembered=is_remembered)
         return replace(self, gaps=(*self.gaps, gap))
 
     def then(self, later: "PartitionInventory") -> "PartitionInventory":
-        """Append what another life holds, from the end of this one on."""
+        """Append the coverage of another life, from the end of this one on."""
         return PartitionInventory(
             readable=Chain([self.readable, later.readable]),
             shadowed=Chain([self.shadowed, later.shadowed]),
@@ -123,7 +123,7 @@ class PartitionInventory:
         )
 
     def without_swept(self, swept: OffsetRanges) -> "PartitionInventory":
-        """Split missing offsets into swept and lost ones. Sweeps keep last objects, which only the index remembers."""
+        """Split missing offsets into swept and lost ones. A missing end that only the index shows is lost: sweeps keep last objects."""
         parts = [((gap,), ()) if gap.is_remembered else _split(gap, swept) for gap in self.gaps]
         return replace(
             self,
@@ -163,7 +163,7 @@ class Inventory:
     partitions: Mapping[tuple[str, int], Mapping[int, PartitionInventory]]  # (topic, life) -> partition -> inventory
     strangers: tuple[str, ...]
     damaged: tuple[DamagedSegment, ...]
-    learned: Sequence[Segment] = field(default=(), compare=False)  # segments whose facts the index lacked, or had wrong
+    learned: Sequence[Segment] = field(default=(), compare=False)  # segments with missing or wrong facts in the index
     _damaged_in: dict[tuple[str, int], dict[int, list[DamagedSegment]]] = field(
         init=False, repr=False, default_factory=dict
     )
@@ -174,7 +174,7 @@ class Inventory:
             self._damaged_in.setdefault((key.topic, key.life), {}).setdefault(key.partition, []).append(damage)
 
     def lives(self) -> dict[str, set[int]]:
-        """Return the lives of each topic that have an object."""
+        """Return the lives with an object, by topic."""
         lives: dict[str, set[int]] = {}
         for topic, life in (*self.partitions, *self._damaged_in):
             lives.setdefault(topic, set()).add(life)
@@ -202,7 +202,7 @@ class Inventory:
         *,
         is_above: bool = False,
     ) -> tuple[PartitionInventory, list[str]]:
-        """Join what lives hold of a partition, each given as (life, from, until). Returns that, and what is wrong with their objects.
+        """Join the parts of a partition from several lives, each given as (life, from, until). Returns the result and its problems.
 
         `is_above`: damaged objects that end below `from` do not count.
         """
@@ -221,7 +221,7 @@ class Inventory:
 
 
 def last_base(partition: PartitionInventory, offset: int) -> int:
-    """Return the base of the last segment that begins at or below an offset: those before that one end below it."""
+    """Return the base of the last segment that begins at or below an offset: earlier segments end below the offset."""
     bases = np.concatenate([[0], *(block.segments.numbers("base") for block in blocks_of(partition.readable))])
     return int(bases[bases <= offset].max())
 
@@ -239,7 +239,7 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
         walk = Walk.of(following)
     walks, read, shared = [walk], walk.ranges(base), list[Overlap]()
     is_merged = found.numbers("merged").astype(bool)
-    if is_merged.any() and walk.overlapping(base).any():  # whoever puts a merged object may put it over any others
+    if is_merged.any() and walk.overlapping(base).any():  # a merged object may be put over any others
         walks = [Walk.of(np.where(is_merged == kind, following, 0)) for kind in (False, True)]
         plain, merged = (one.ranges(base) for one in walks)
         read = plain.joined(merged.outside(plain))
@@ -253,7 +253,7 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
     segments = found.only(as_slice(read.places))
     named, until = segments.numbers("base"), np.where(read.stop < following[read.places], read.stop, 0)
     return PartitionInventory(
-        # Most segments are read from their base on, and to their end: then there is no further column.
+        # Most segments are read from base to end, and need no further column.
         readable=Readings(
             segments,
             named if np.array_equal(named, read.start) else read.start,
@@ -276,7 +276,7 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
 
 
 def _in_order(segments: Segments) -> Segments:
-    """Sort by base; of segments with the same base, the one that reaches furthest comes first, and of rewrites the last."""
+    """Sort by base; of segments with the same base, the one that reaches furthest comes first, and of rewrites the last one."""
     base, following = (segments.numbers(name).astype(np.int64) for name in ("base", "next"))
     if bool((np.diff(base) > 0).all()):
         return segments
@@ -284,13 +284,13 @@ def _in_order(segments: Segments) -> Segments:
 
 
 def swept_note(name: str, partition: PartitionInventory) -> str:
-    """Say what of a partition, given by its name, a sweep took; empty: nothing."""
+    """Describe the swept offsets of a partition, given by its name; empty: none."""
     swept = ", ".join(str(gap) for gap in partition.swept)
     return f"{name}: offsets {swept} are no longer in the archive: a retention sweep took them" if swept else ""
 
 
 def problems_of(topic: str, number: int, partition: PartitionInventory, damaged: Iterable[str]) -> list[str]:
-    """Name what of a partition cannot be read: its damaged objects, and its missing offsets."""
+    """List the problems of a partition: its damaged objects, and its missing offsets."""
     problems = list(damaged)
     missing = ", ".join(str(gap) for gap in partition.gaps if gap.is_certain)
     unknown = ", ".join(str(gap) for gap in partition.gaps if not gap.is_certain)
@@ -319,10 +319,10 @@ def read_inventory(
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if `wanted` is given.
 
-    `reads`: which records of each partition the caller will read and compare with their facts; objects that the index alone
-    would leave out are asked (archiver.archive.lookup). `asks_all`, an index: each object is asked for its facts, and the
-    index only saves memory. `report_progress` is called now and then with how many objects were asked, and of how many.
-    Nothing is written, but by `share`, which is given what the index should have known (share_learned).
+    `reads`: the records of each partition that the caller will read and compare with their facts; facts are requested for
+    objects that only the index would leave out (archiver.archive.lookup). `asks_all`, an index: the facts of each object are
+    requested, and the index only saves memory. `report_progress` is called now and then with the numbers of requested and of all
+    objects. Only `share` writes: it gets the facts that the index lacked (share_learned).
     """
     # The index is read first: an object that is put meanwhile must not look as if it were missing.
     index = read_index(archive, wanted) if asks_all is None else asks_all
@@ -346,7 +346,7 @@ def read_inventory(
 
 
 def learn_unknown(archive: Archive, index: Index, topic: str, life: int, partition: int) -> Iterator[list[IndexEntry]]:
-    """Ask the objects of a partition that the index lacks for their facts. Yields the entries some at a time."""
+    """Request the facts of the objects of a partition that the index lacks. Yields the entries some at a time."""
     listing = list_directory(archive, topic, life, partition)
     for listed in listing.partitions.values():
         unknown = listed.only(np.flatnonzero(index.of((topic, life)).find(listed) < 0))
@@ -370,10 +370,10 @@ def arrange_all(segments: dict[Partition, Segments]) -> dict[tuple[str, int], di
 def _add_lost_ends(
     partitions: dict[tuple[str, int], dict[int, PartitionInventory]], index: Index, damaged: Iterable[DamagedSegment]
 ) -> None:
-    """Add the gaps that no listing shows: the index has seen objects behind the last one that a partition still has."""
+    """Add the gaps that no listing shows: the index has entries of objects behind a partition's last existing one."""
     unknown = {
         (one.key.topic, one.key.life, one.key.partition) for one in damaged
-    }  # partitions with damaged objects, whose ends are not known
+    }  # partitions with damaged objects, whose ends are unknown
 
     def found(place: Partition) -> PartitionInventory:
         return partitions.get(place[:2], {}).get(place[2], EMPTY_PARTITION)

@@ -1,4 +1,4 @@
-"""Every object key is spelled and parsed here, and nowhere else (docs/format.md §2)."""
+"""Spells and parses all object keys of the archive; no other module does (docs/format.md §2)."""
 
 import re
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ OFFSET_DIGITS = 20
 FACT_DIGITS = 6
 LAST_FACT_NUMBER = 10**FACT_DIGITS - 1
 MOST_OFFSET = 2**63 - 1
-MOST_PARTITION = 2**31 - 1  # Kafka's limit of partition numbers; lives and rewrites have the same
+MOST_PARTITION = 2**31 - 1  # Kafka's limit of partition numbers; lives and rewrites have the same limit
 
 _TOPIC = r"[a-zA-Z0-9._-]{1,249}"
 _NUMBER = r"0|[1-9][0-9]{0,9}"
@@ -24,7 +24,7 @@ _CHOSEN = re.compile(r"/\d+/chosen/[0-9a-f]{24}\.offsets\Z", re.ASCII)
 _MOST_KEY = 1024  # bytes of a key in S3
 _FACT = re.compile(rf"(?P<number>[0-9]{{{FACT_DIGITS}}})\.json", re.ASCII)
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # names that users choose and keys contain
-_TOPIC_ID = r"[A-Za-z0-9_-]{0,64}"  # Kafka spells 22; empty where a broker has none
+_TOPIC_ID = r"[A-Za-z0-9_-]{0,64}"  # Kafka's ids have 22 characters; empty where a broker has none
 _OFFSET_MAP = re.compile(
     rf"(?P<restore_id>{_NAME})/(?P<topic>{_TOPIC})/(?P<partition>{_NUMBER})/offsets/(?P<topic_id>{_TOPIC_ID})\.avro",
     re.ASCII,
@@ -149,7 +149,7 @@ class Layout:
 
     @property
     def root(self) -> str:
-        """Return what all keys begin with."""
+        """Return the common beginning of all keys."""
         return self._under("")
 
     def is_ours(self, directory: str) -> bool:
@@ -177,7 +177,7 @@ class Layout:
         return f"{self.partition_prefix(topic, life, partition)}{topic}+{partition}-"
 
     def parse_segment(self, key: str) -> SegmentKey | None:
-        """Parse a key; None for a stranger: anything that segment_key would not spell exactly so."""
+        """Parse a key; None for a stranger: any key that segment_key would not spell exactly so."""
         parts = self.split_segment(key)
         if parts is None:
             return None
@@ -185,7 +185,7 @@ class Layout:
         return SegmentKey(topic=topic, life=life, partition=partition, base=base, next=named_next, rewrite=rewrite)
 
     def split_segment(self, key: str) -> tuple[tuple[str, int, int], int, int | None, int] | None:
-        """Parse a key into (topic, life, partition), base, next and rewrite: faster, for listings of millions, as no SegmentKey is made."""
+        """Parse a key into (topic, life, partition), base, next and rewrite. Faster, for listings of millions: makes no SegmentKey."""
         parent, _, name = key.rpartition("/")
         directory = _parse_partition_directory(self.topics_prefix, parent)
         if directory is None or not name.startswith(directory.stem):
@@ -202,7 +202,7 @@ class Layout:
 
     @staticmethod
     def parse_segment_name(name: str) -> SegmentKey | None:
-        """Parse only the last part of a segment's key, for an object that was copied elsewhere: its life is not known."""
+        """Parse only the last part of a segment's key, for an object that was copied elsewhere: its life is unknown."""
         match = _SEGMENT_NAME.fullmatch(name)
         if match is None:
             return None
@@ -225,7 +225,7 @@ class Layout:
 
     @staticmethod
     def parse_partition_directory(name: str) -> int | None:
-        """Return the partition whose directory has this name; None: it is no partition's."""
+        """Return the partition whose directory has this name; None for other names."""
         number = name.removeprefix("partition=")
         return int(number) if number != name and is_partition_number(number) else None
 
@@ -238,7 +238,7 @@ class Layout:
         return f"{self.copies_root}{copy.instance}/topics/{directory}/generation={copy.generation}/"
 
     def copied_topic_prefix(self, instance: str, topic: str, life: int) -> str:
-        """Return what the keys of all copies begin with that an instance has made of a topic in one life."""
+        """Return the common prefix of all copies that an instance has made of a topic in one life."""
         return f"{self.copies_root}{instance}/topics/{_directory(topic, life)}/"
 
     def parse_copy(self, key: str) -> CopyKey | None:
@@ -308,11 +308,11 @@ class Layout:
         return (stream, int(match["number"])) if match else None
 
     def chosen_stem(self, restore_id: str, topic: str, partition: int) -> str:
-        """Spell the beginning of the keys of all lists that a restore has chosen of a partition; `chosen_name` spells the rest."""
+        """Spell the common beginning of the keys of a restore's lists of chosen records of a partition; `chosen_name` spells the rest."""
         return self.control_prefix(f"restores/{restore_id}/{topic}/{partition}/chosen")
 
     def chosen_key(self, restore_id: str, topic: str, partition: int, digest: str) -> str:
-        """Spell the key of the list of records that a restore has chosen of an object."""
+        """Spell the key of a restore's list of chosen records of an object."""
         return f"{self.chosen_stem(restore_id, topic, partition)}{chosen_name(digest)}"
 
     def is_chosen(self, key: str) -> bool:
@@ -326,7 +326,7 @@ class Layout:
         return f"{prefix}offsets/{found.topic_id}.avro"
 
     def parse_offset_map(self, key: str) -> OffsetMapKey | None:
-        """Parse a key; None for anything that offset_map_key would not spell exactly so."""
+        """Parse a key; None for any key that offset_map_key would not spell exactly so."""
         prefix = self.control_prefix("restores")
         match = _OFFSET_MAP.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
         if match is None or not is_topic_name(match["topic"]) or int(match["partition"]) > MOST_PARTITION:
@@ -345,7 +345,7 @@ class Layout:
         return f"{prefix}folds/{found.next:0{OFFSET_DIGITS}}-{found.digest}.avro"
 
     def parse_fold(self, key: str) -> FoldKey | None:
-        """Parse a key; None for anything that fold_key would not spell exactly so."""
+        """Parse a key; None for any key that fold_key would not spell exactly so."""
         prefix = self.control_prefix(FOLDS)
         match = _FOLD.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
         if match is None:
@@ -431,10 +431,10 @@ def _parse_copy_directory(path: str) -> CopyKey | None:
 
 class _PartitionDirectory(NamedTuple):
     place: tuple[str, int, int]  # topic, life, partition
-    stem: str  # what the keys in it begin with
+    stem: str  # the common beginning of the keys in it
 
 
-@lru_cache(maxsize=64)  # a listing has a partition's keys one after the other
+@lru_cache(maxsize=64)  # a listing has the keys of a partition in a row
 def _parse_partition_directory(topics_prefix: str, path: str) -> _PartitionDirectory | None:
     match = _PARTITION_DIRECTORY.fullmatch(path, len(topics_prefix)) if path.startswith(topics_prefix) else None
     topic_life = _parse_topic_directory(match["directory"]) if match else None

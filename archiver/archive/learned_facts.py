@@ -1,4 +1,4 @@
-"""Facts fetched by a reader from objects; added to the index if the reader shares them."""
+"""Facts that a reader fetched from objects because the index lacked them; added to the index if the reader shares them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from archiver.archive.index_generations import share_entries
 from archiver.archive.listing import Partition
 from archiver.archive.segments import Segments
 
-# A reader that had to ask so many segments shares what it learned, or one whose segments are so old: a backup that runs writes
-# its own within a quarter of an hour.
+# A reader shares the facts that it learned if it requested so many, or if its segments are so old: a running backup writes
+# its own entries within a quarter of an hour.
 _MANY = 200
 _OVERDUE = timedelta(minutes=30)
-# While a file is written it takes 300 bytes of memory an object; a generation has room for 64 files.
+# Writing a file takes 300 bytes of memory an object; a generation has room for 64 files.
 _SHARED_AT_ONCE = 200_000
 _MOST_SHARED = 32  # files
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Segments whose facts the index lacked, or had wrong (`contradicted`: how many it had wrong)."""
+    """Segments with missing or wrong facts in the index (`contradicted`: the number of wrong ones)."""
 
     segments: Mapping[Partition, Segments]
     contradicted: int
@@ -38,7 +38,7 @@ def keep_to_itself(_archive: Archive, _learned: Learned) -> None:
 def share_learned(
     archive: Archive, learned: Learned, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> None:
-    """Append what the index should have known, if that is worth a file. Objects of v1.0 have no facts to share."""
+    """Append the facts that the index lacked, if they are worth a file. Objects of v1.0 have no facts to share."""
     known = {place: segments.known for place, segments in learned.segments.items()}
     count = sum(map(len, known.values()))
     is_worth_it = learned.contradicted or count >= _MANY

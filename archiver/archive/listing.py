@@ -1,4 +1,4 @@
-"""Lists the segments under `topics/` by their keys, and foreign objects. Parts of a large archive are listed in parallel."""
+"""Lists the segments under `topics/` by their keys, and foreign objects. Lists parts of a large archive in parallel."""
 
 import itertools
 import math
@@ -17,15 +17,15 @@ from archiver.process.workers import side_by_side
 from archiver.store.port import ListedObject, ObjectStore
 
 LISTINGS_AT_ONCE = 8
-# Keys that are listed before the rest is shared out: each further listing may read a page of 1,000 keys in vain.
+# Keys to list before the rest is split into parallel listings: each of these may read a page of 1,000 keys in vain.
 _ALONE = 5_000
-# Each directory is listed by a request of its own where there are few directories, or many keys in each of a sample. A listing
-# by the prefix of all topics costs MinIO more: MinIO goes on listing behind the last wanted key.
+# Few directories, or directories with many keys in a sample, are listed by a request each. A listing by the prefix of all
+# topics costs MinIO more: MinIO continues to list behind the last wanted key.
 _FEW_DIRECTORIES = 32
 _MANY_KEYS = 25
 _LOOKED_INTO = 4
 _PAGE = 1_000
-_MOST_STRANGERS = 100  # strangers under the prefix; a directory among them costs a request
+_MOST_STRANGERS = 100  # strangers under the prefix; each directory among them costs a request
 _LAST = "\U0010ffff"  # sorts behind every character of a key
 
 
@@ -69,7 +69,7 @@ class ListedPartition(Lazy[ListedSegment]):
         etag: Texts,
     ) -> None:
         self.partition = partition
-        self.stem = stem  # what all keys begin with
+        self.stem = stem  # the common beginning of all keys
         self.base = base
         self.named_next = named_next  # 0: the name has none
         self.rewrite = rewrite
@@ -120,7 +120,7 @@ class ListedPartition(Lazy[ListedSegment]):
 
 @dataclass(frozen=True, slots=True)
 class ListedSegments:
-    """What a listing found: segments by partition, and strangers, both in the order of their keys."""
+    """The result of a listing: segments by partition, and strangers, both in the order of their keys."""
 
     partitions: dict[Partition, ListedPartition]
     strangers: Sequence[str]
@@ -131,7 +131,7 @@ class ListedSegments:
 
 
 class Before(NamedTuple):
-    """What a listing shows before an object: the last plain segment, and up to where merged segments reach."""
+    """The listed objects before an object: the last plain segment, and the highest end of merged segments."""
 
     plain: str = ""
     merged_next: int = 0
@@ -144,7 +144,7 @@ NOTHING_BEFORE: Final = Before()
 class Newest:
     """The objects that show where a partition ends: its last plain segment, and the merged segment that reaches furthest.
 
-    What lies before each of them shows whether it joins.
+    The objects before each of them show whether it continues the coverage without a gap.
     """
 
     plain: str = ""
@@ -154,7 +154,7 @@ class Newest:
     before_merged: Before = NOTHING_BEFORE
 
     def see(self, key: SegmentKey, object_key: str) -> None:
-        """Take the next object of the listing, in the order of the keys."""
+        """Add the next object of the listing, in the order of the keys."""
         before = Before(self.plain, self.merged_next)
         if key.next is None:
             self.plain, self.before_plain = object_key, before
@@ -171,7 +171,7 @@ NO_SEGMENTS: Final = Newest()
 
 
 class _Span(NamedTuple):
-    """Keys with a prefix, behind `after` and up to and with `until`; where those are empty, from the first, to the last."""
+    """Keys with a prefix, behind `after`, up to and with `until`; empty bounds mean the first and the last key."""
 
     prefix: str
     after: str
@@ -203,7 +203,7 @@ def list_directory(archive: Archive, topic: str, life: int, partition: int | Non
 
 
 def list_strangers(archive: Archive) -> list[str]:
-    """List the strangers right under the prefix, up to a hundred: keys that are not the archive's, and directories without their content."""
+    """List the strangers right under the prefix, up to a hundred: foreign keys, and foreign directories without their content."""
     found: list[str] = []
     after: str | None = ""
     while after is not None and len(found) < _MOST_STRANGERS:
@@ -212,7 +212,7 @@ def list_strangers(archive: Archive) -> list[str]:
 
 
 def _list_strangers_from(archive: Archive, after: str, found: list[str]) -> str | None:
-    """List on behind a key, up to the first key in a directory. Returns what sorts behind that directory; None at the end."""
+    """Continue a listing behind a key, up to the first key in a directory. Returns a name that sorts behind that directory; None at the end."""
     for item in archive.store.list(archive.layout.root, after):
         name, slash, _ = item.key.removeprefix(archive.layout.root).partition("/")
         if not slash or not archive.layout.is_ours(name):
@@ -227,7 +227,7 @@ def _list_strangers_from(archive: Archive, after: str, found: list[str]) -> str 
 def list_newest(
     archive: Archive, topics: Collection[str], most_keys: float = math.inf
 ) -> dict[Partition, Newest] | None:
-    """List topics to find the ends of partitions: far fewer requests than one listing per partition. None: too many keys."""
+    """List topics to find the ends of partitions, with far fewer requests than one listing per partition. None: too many keys."""
     listed = itertools.count(1)
 
     def newest_in(span: _Span) -> dict[Partition, Newest]:
@@ -292,7 +292,7 @@ def _list(store: ObjectStore, span: _Span) -> Iterator[ListedObject]:
 
 
 def _rest_of(store: ObjectStore, span: _Span, after: str) -> list[_Span]:
-    """Divide what sorts after a key into spans: of directories of topics, or, within one topic, of partitions."""
+    """Divide the keys behind a key into spans: of topic directories, or, within one topic, of partitions."""
     starts = [f"{span.prefix}{name}/" for name in _directories(store, span.prefix)]
     later = [start for start in starts if start.encode() > after.encode() and _reaches(span, start)]
     bounds = [after, *(chunk[0] for chunk in _chunks(later)), span.until]
@@ -304,7 +304,7 @@ def _reaches(span: _Span, key: str) -> bool:
 
 
 def _spans_of(archive: Archive, wanted: Callable[[str], bool]) -> list[_Span]:
-    """Return a span for each wanted directory, or one for several small neighbours: each span costs a request."""
+    """Return a span for each wanted directory, or one span for several small neighbours: each span costs a request."""
     prefix = archive.layout.topics_prefix
     names = _directories(archive.store, prefix)
     parsed = {name: archive.layout.parse_topic_directory(name) for name in names}
@@ -338,6 +338,6 @@ def _directories(store: ObjectStore, prefix: str) -> list[str]:
 
 
 def _chunks(names: Sequence[str]) -> list[Sequence[str]]:
-    """Cut directories into as many pieces as are listed at once."""
+    """Divide directories into as many pieces as are listed in parallel."""
     size = -(-len(names) // LISTINGS_AT_ONCE) or 1
     return [names[start : start + size] for start in range(0, len(names), size)]

@@ -1,4 +1,4 @@
-"""Finds the facts of listed segments: in the index, or by asking the objects themselves."""
+"""Finds the facts of listed segments: in the index, or by a HEAD of the objects themselves. Inventories use it."""
 
 import logging
 from array import array
@@ -41,7 +41,7 @@ class DamagedSegment:
 
 
 class FoundFacts(NamedTuple):
-    """Listed segments with their facts. `learned`: those whose facts the index lacked, or had wrong (`contradicted`: how many it had wrong)."""
+    """Listed segments with their facts. `learned`: those with missing or wrong facts in the index (`contradicted`: the number of wrong ones)."""
 
     segments: dict[Partition, Segments]
     learned: dict[Partition, Segments]
@@ -58,11 +58,11 @@ def find_facts(
     reads: Wanted | None = None,
     report_progress: ReportProgress = lambda _done, _total: None,
 ) -> FoundFacts:
-    """Take facts of exactly the listed objects from the index, and ask the other objects.
+    """Take the facts of listed objects from the index, and request the facts of the other objects.
 
-    Anybody who may put objects below `control/` may have written the index. So it is believed only where a lie would be found
-    out: of objects that will be read, whose reader compares their facts (`reads`: which records of each partition; None:
-    nothing is read). The listing is used up. An object that was deleted since is left out.
+    Any writer below `control/` may have written the index. So an entry is trusted only where false facts would be detected: for
+    objects that will be read, since their reader compares the facts. `reads`: the records to read of each partition; None: none.
+    Consumes the listing. An object that was deleted since is left out.
     """
     found = [
         _PartitionLookup.of(listing.partitions.pop(place), index, use, reads) for place in list(listing.partitions)
@@ -94,13 +94,13 @@ def find_facts(
 
 
 def ask_facts(store: ObjectStore, listed: Iterable[ListedSegment]) -> Iterator[Segment | DamagedSegment]:
-    """Ask objects for their facts, several at a time. An object that was deleted since it was listed is left out."""
+    """Request the facts of objects, several at a time. Leave out objects that were deleted since the listing."""
     return filter(None, run_ahead(partial(_head_segment, store), listed, HEADS_AT_ONCE, "head"))
 
 
 @dataclass(slots=True)
 class _Contradicted:
-    """Counts false index entries: of an existing object, but with other facts than it has."""
+    """Counts false index entries: their objects exist but have other facts."""
 
     count: int = 0
     _first: str = ""
@@ -120,7 +120,7 @@ class _Contradicted:
 
 
 def _difference(claimed: object, told: object) -> str:
-    """Name the facts in which two objects differ."""
+    """Return the names of the facts that differ between two objects."""
     if isinstance(told, Bounds):
         return "it has no facts"
     names = [item.name for item in fields(SegmentFacts)]
@@ -129,7 +129,7 @@ def _difference(claimed: object, told: object) -> str:
 
 
 class _LearnedSegments:
-    """Segments of one topic directory whose facts the index lacked. Some at a time are put into columns, to save memory."""
+    """Segments of one topic directory whose facts the index lacked. They are put into columns some at a time, to save memory."""
 
     def __init__(self) -> None:
         self._some: list[Segment] = []
@@ -156,14 +156,14 @@ class _LearnedSegments:
 
 @dataclass(slots=True)
 class _PartitionLookup:
-    """One partition: the index's entry for each listed object, and which objects have to be asked for their facts."""
+    """One partition: the index entry of each listed object, and the objects whose facts have to be requested."""
 
     partition: Partition
     stem: str
-    rows: Numbers  # the row of the index for each listed object; -1: there is none
+    rows: Numbers  # the index row of each listed object; -1: none
     put: Numbers
     asked: ListedPartition
-    places: range | Numbers  # the places in the listing of the objects that are asked
+    places: range | Numbers  # the requested objects, by their places in the listing
     known: KnownDirectory
     learned: "array[int]" = field(default_factory=lambda: array("i"))
     learned_put: "array[int]" = field(default_factory=lambda: array("q"))
@@ -188,7 +188,7 @@ class _PartitionLookup:
     def confirms(
         self, place: int, asked: ListedSegment, seen: "Segment | DamagedSegment | None", contradicted: _Contradicted
     ) -> bool:
-        """Return whether an object has the facts of its index entry; if not, reject the entry."""
+        """Return whether an object has the facts of its index entry; reject the entry if not."""
         row = int(self.rows[place])
         if row >= 0 and isinstance(seen, Segment) and (asked.item.size, asked.item.etag) == (seen.size, seen.etag):
             claimed = self.known.entries.facts(row)
@@ -209,7 +209,7 @@ class _PartitionLookup:
         self.asked, self.places = self.asked.only(slice(0, 0)), range(0)
 
     def segments(self, index: Index, first_learned: int) -> tuple[Segments, Segments]:
-        """Return all segments of the partition, and those of them that were learned."""
+        """Return all segments of the partition, and the learned ones among them."""
         entries, is_known = index.of(self.partition[:2]).entries, self.rows >= 0
         fresh, fresh_put = (
             np.array(self.learned, np.int32) + np.int32(first_learned),
@@ -224,7 +224,7 @@ class _PartitionLookup:
 
 
 class _Claims(NamedTuple):
-    """What the index claims of the objects of a partition that it knows, in the order of the listing."""
+    """The claims of the index about the objects of a partition that it knows, in the order of the listing."""
 
     places: Numbers  # in the listing
     listed: ListedPartition
@@ -239,15 +239,15 @@ class _Claims(NamedTuple):
         return cls(places, listed, entries, rows[places], np.append(bases, -1)[behind])
 
     def contradict_names(self) -> Numbers:
-        """Return the claims that do not end at the next object's base: a gap, an overlap, or a false entry. Merged names show their end."""
+        """Return the claims that do not end at the next object's base: a gap, an overlap, or a false entry. Names of merged objects give their end."""
         is_plain = self.listed.named_next[self.places] == 0
         found: Numbers = (self.follows >= 0) & (self._numbers("next") != self.follows) & is_plain
         return found
 
     def leave_out(self, selection: Selection) -> Numbers:
-        """Return the objects that would not be read, and so not be compared, only because of what the index claims of them.
+        """Return the objects that would not be read, and so not be compared, only because of their index entries.
 
-        A lie about the offsets before the next object shows as a gap. Where a partition ends, only its last object tells.
+        A false end before the next object shows as a gap. Only the last object itself proves the end of a partition.
         """
         following, merged_next = self._numbers("next"), int(self.listed.named_next.max())
         is_last = (self.follows < 0) & (self.listed.named_next[self.places] == 0)
@@ -272,7 +272,7 @@ def _ask(store: ObjectStore, asked: _Asked) -> tuple[_Asked, Segment | DamagedSe
 
 
 def _head_segment(store: ObjectStore, listed: ListedSegment) -> Segment | DamagedSegment | None:
-    """Ask a segment for its facts; None for an object that was deleted since the listing."""
+    """Request the facts of a segment; None for an object that was deleted since the listing."""
     key, item = listed
     info = store.head(item.key)
     if info is None:

@@ -1,4 +1,4 @@
-"""Finds control objects that are missing: numbers below the newest of a stream, and objects that a note names."""
+"""Finds missing control objects for `verify`: numbers below the newest of a stream, and objects that a note names."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ from archiver.process.workers import side_by_side
 _READS_AT_ONCE = 16
 _PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
 _MANY_IN_A_ROW = 10  # missing facts in a row are reported in one line
-# Streams whose notes may have gaps, or that others check: `topics/` by the facts of their objects, `roles/` by the copies.
+# Streams that may have gaps, or have other checks: `topics/` by the facts of their objects, `roles/` by the copies.
 _UNCHECKED: Final = tuple(f"{root}/" for root in (TOPICS, MOMENTS, ROLES, SWEPT, SWEEPS))
 _TARGET_PARTS: Final = 3  # restores/<id>/<target>
 
 
 def gone_facts(layout: Layout, stream: str, there: Iterable[int], until: int) -> Iterator[str]:
-    """Yield a finding for each missing fact of a stream below a number; many in a row are one finding."""
+    """Yield a finding for each missing fact of a stream below a number; many in a row make one finding."""
     for run in _gaps(there, until):
         if len(run) >= _MANY_IN_A_ROW:
             first, last = layout.fact_key(stream, run[0]), layout.fact_key(stream, run[-1])
@@ -37,7 +37,7 @@ def gone_facts(layout: Layout, stream: str, there: Iterable[int], until: int) ->
 
 
 def _gaps(there: Iterable[int], until: int) -> Iterator[range]:
-    """Yield the ranges of missing numbers. Ranges, because a single high number may have a million below it."""
+    """Yield the ranges of missing numbers: a single high number may have a million missing ones below it."""
     start = 0
     for number in sorted({*(one for one in there if one < until), until}):
         if start < number:
@@ -46,9 +46,9 @@ def _gaps(there: Iterable[int], until: int) -> Iterator[range]:
 
 
 def lost_control_objects(archive: Archive, newest_holds: Mapping[str, int]) -> tuple[list[str], list[str]]:
-    """Find which control objects are missing. Returns problems and notes. `newest_holds`: as the index remembers them.
+    """Find missing control objects. Returns problems and notes. `newest_holds`: the newest holds in the index.
 
-    A sweep may delete the notes of a finished restore meanwhile: a restore with a finding is listed again.
+    A sweep may delete the notes of a finished restore meanwhile, so a restore with a finding is listed again.
     """
     layout = archive.layout
     there = _ControlListing(archive, layout.control_root)
@@ -71,7 +71,7 @@ class _ControlListing:
     def __init__(self, archive: Archive, prefix: str) -> None:
         self.numbers: dict[str, set[int]] = {}  # of facts, by stream
         self.chosen: set[str] = set()
-        self.mapped: set[str] = set()  # streams of partitions that have an offset map
+        self.mapped: set[str] = set()  # streams of partitions with an offset map
         self.folds: set[str] = set()  # keys of folds of group positions
         for item in archive.store.list(prefix):
             found = archive.layout.split_fact(item.key)
@@ -89,7 +89,7 @@ class _ControlListing:
 
 
 def _lost_facts(layout: Layout, there: _ControlListing, newest_holds: Mapping[str, int]) -> Iterator[str]:
-    """Yield the facts that are missing below the newest of each stream, but for restores; of holds also the newest."""
+    """Yield the missing facts below the newest of each stream except restores; for holds also the newest."""
     remembered = {f"{HOLDS}/{name}": number for name, number in newest_holds.items()}
     for stream in sorted(there.numbers.keys() | remembered.keys()):
         if not stream.startswith((*_UNCHECKED, f"{RESTORES}/")):
@@ -98,14 +98,14 @@ def _lost_facts(layout: Layout, there: _ControlListing, newest_holds: Mapping[st
 
 
 def _half_gone(there: _ControlListing) -> set[str]:
-    """Return the finished targets without a claim: a sweep, which deletes claims first, has begun to delete their notes."""
+    """Return the finished targets without a claim: a sweep has begun to delete their notes, and deletes claims first."""
     names = [stream.rpartition("/") for stream in there.of_restores()]
     claimed = {target for target, _, name in names if is_claim(name)}
     return {target for target, _, name in names if name == FINISHED} - claimed
 
 
 def _lost_of_restores(archive: Archive, there: _ControlListing) -> Iterator[tuple[str, str]]:
-    """Yield what restores lack, each finding with the id of its restore."""
+    """Yield the missing objects of restores, each finding with the id of its restore."""
     layout, streams, half_gone = archive.layout, there.of_restores(), _half_gone(there)
     # Of notes of groups a sweep keeps the newest for last, when no target has a claim.
     going = half_gone | {f"{RESTORES}/{_restore_of(target)}/{APPLICATIONS}" for target in half_gone}
@@ -135,7 +135,7 @@ def _restore_of(stream: str) -> str:
 
 
 def _lost_parts(archive: Archive, there: _ControlListing, plans: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the missing pieces of plans, and the missing lists of chosen records. Plans name both."""
+    """Yield the missing pieces of plans, and the missing lists of chosen records; plans name both."""
 
     def lost_of(stream: str) -> list[str]:
         try:
@@ -165,7 +165,7 @@ def _lost_parts(archive: Archive, there: _ControlListing, plans: Sequence[str]) 
 
 
 def _lost_folds(archive: Archive, there: _ControlListing) -> Iterator[str]:
-    """Yield the folds that are missing: the newest of each partition, which a fact names."""
+    """Yield the missing folds: the newest fold of each partition, which a fact names."""
 
     def lost_of(stream: str) -> str:
         with suppress(NotWholeError, KeyError, TypeError, ValueError, AttributeError):
@@ -182,7 +182,7 @@ def _lost_folds(archive: Archive, there: _ControlListing) -> Iterator[str]:
 
 
 def _choices_in(layout: Layout, plan: Fact) -> Iterator[str]:
-    """Yield the keys of the lists of chosen records that a plan, or a piece of a plan, names; only keys spelled as ours are."""
+    """Yield the keys of chosen-record lists that a plan, or a piece of a plan, names; only keys in our spelling."""
     return (key for key in _named_choices(plan) if layout.is_chosen(key))
 
 

@@ -1,4 +1,4 @@
-"""Finds topics with a message format before Kafka 0.11, whose records have no headers and whose batches have no producer id."""
+"""Finds topics with a message format before Kafka 0.11: records without headers, batches without a producer id. Restores use it."""
 
 from collections.abc import Mapping
 
@@ -15,9 +15,9 @@ def has_old_format(configs: Mapping[str, str]) -> bool:
 
 
 async def without_ignored_format(client: KafkaClient, topic: str, configs: Mapping[str, str]) -> Mapping[str, str]:
-    """Leave the format out of a topic's configs where brokers ignore it: from 3.0 on they may, but still list the config.
+    """Leave the format out of a topic's configs where brokers ignore it: since 3.0 they may ignore it, but still list the config.
 
-    The proof is that a leader knows where an epoch ends in its log: only batches since 0.11 have epochs.
+    The proof is an epoch end known to the leader: only batches since 0.11 have epochs.
     """
     if not has_old_format(configs):
         return configs

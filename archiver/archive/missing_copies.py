@@ -1,4 +1,4 @@
-"""Finds compacted topics without any archive, and role logs whose newest entries are missing. Used by `verify`."""
+"""Finds compacted topics without any archive, and role logs without their newest entries. `verify` uses it."""
 
 from collections.abc import Callable, Container, Iterator, Mapping
 
@@ -15,9 +15,9 @@ from archiver.config.model import ArchiverConfig
 def topics_without_archive(
     archive: Archive, config: ArchiverConfig, wanted: Callable[[str], bool] | None = None
 ) -> Iterator[str]:
-    """Yield a problem for each wanted topic that instances should copy, and of which nothing is archived.
+    """Yield a problem for each wanted topic that instances should copy but that has nothing archived.
 
-    It has neither a role log nor an object under `topics/`. Whether an instance is at work does not matter.
+    Such a topic has neither a role log nor an object under `topics/`. Whether an instance is running does not matter.
     """
     if not config.compacted.enabled:
         return
@@ -36,7 +36,7 @@ def topics_without_archive(
 def places_without_role_log(
     config: ArchiverConfig, facts: Mapping[str, TopicFact], known: Container[RolePlace]
 ) -> Iterator[RolePlace]:
-    """Yield the partitions that instances should copy, but for the known ones, which have a role log."""
+    """Yield the partitions that instances should copy, except the `known` ones, which have a role log."""
     for name in config.topics.select(facts) if config.compacted.enabled else ():
         if is_kept_by_turns(facts[name]):
             for number in range(facts[name].partitions):
@@ -46,15 +46,15 @@ def places_without_role_log(
 
 
 def newest_life(fact: TopicFact, partition: int) -> int:
-    """Return the life in which a partition of the topic goes on."""
+    """Return the life that currently continues a partition of the topic."""
     root = fact.root(fact.current.life)
     return max(life.life for life in fact.lives if fact.root(life.life) == root and life.holds(partition))
 
 
 def lost_entries(archive: Archive, wanted: Callable[[str], bool] | None = None) -> Iterator[str]:
-    """Yield a problem for each role log of the wanted topics whose newest entries are gone.
+    """Yield a problem for each role log of the wanted topics whose newest entries are missing.
 
-    A generation has the number of the entry that began it. Copies are listed first: whatever they were begun by was there then.
+    A generation has the number of the entry that began it. Copies are listed first: the entries that began them existed then.
     """
     newest: dict[RolePlace, CopyKey] = {}
     for copy in _standing(archive, wanted):

@@ -1,7 +1,7 @@
-"""What each process of an instance has read of its generations: control facts that tell that it works, and how fresh they are.
+"""Notes how far each process of an instance has read its generations: control facts that show that it works, and how fresh its copies are.
 
-Each process has a stream of its own, `moments/<instance>/<process>` (docs/format.md §8). A fact of it says all that the process
-works on; what an earlier one says counts no more, so the process deletes it. It puts a fact every `compacted.interval`.
+Each process has its own stream, `moments/<instance>/<process>` (docs/format.md §8). It puts a fact every `compacted.interval`.
+A fact lists all generations that the process works on and replaces earlier facts, which the process deletes.
 """
 
 import re
@@ -24,16 +24,16 @@ from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
 from archiver.process.workers import side_by_side
 from archiver.store.port import ObjectKind
 
-MOST_MOMENTS: Final = 100_000  # of one process: so many partitions it can work on
+MOST_MOMENTS: Final = 100_000  # of one process: the limit of its partitions
 FORGOTTEN_AFTER_MS: Final = 7 * 86_400_000
 _PROCESS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _PROCESS_BYTES: Final = 8
-_MOST_PROCESSES: Final = 256  # of an instance, that are read: anybody who may put objects there may put many
+_MOST_PROCESSES: Final = 256  # to read of an instance: any writer to the prefix may put many
 _READS_AT_ONCE: Final = 4  # a fact may have 64 MiB
 _LOOKS: Final = 3  # a process puts facts, and deletes old ones, while they are read
-# A moment lies before its note, but a store of several machines has several clocks.
+# A moment is earlier than its note, but a store of several machines has several clocks.
 _MOST_AHEAD_MS: Final = 60_000
-_MOST_LATER_MS: Final = 300_000  # a note that was put so long after its own time is an old one, put again
+_MOST_LATER_MS: Final = 300_000  # a note that was put so long after its own time is an old note, put again
 
 _Small = Annotated[int, Strict(), Field(ge=0, le=MOST_PARTITION)]
 ReportProblem = Callable[[str], None]
@@ -41,7 +41,7 @@ GenerationPlace = tuple[RolePlace, int]  # a generation, by its number, of a par
 
 
 class Moment(NamedTuple):
-    """At `at_ms`, or later, the leader told this last stable offset. All below it is in storage, and was read in time."""
+    """At `at_ms`, or later, the leader returned this last stable offset. All records below it were read in time and are in storage."""
 
     at_ms: int  # by the store's clock
     last_stable: int
@@ -51,8 +51,8 @@ class Moment(NamedTuple):
 class MomentNote:
     """The progress of a process on one generation.
 
-    `at_ms` None: no moment was reached in time. A process that goes on where another one stopped tells the other's moment,
-    until it has reached one itself.
+    `at_ms` None: no moment was reached in time. A process that continues the work of another one notes the other's moment,
+    until it has reached its own.
     """
 
     topic: BoundedText
@@ -63,7 +63,7 @@ class MomentNote:
     last_stable: Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)] = 0
 
     def __post_init__(self) -> None:
-        RolePlace(topic=self.topic, life=self.life, partition=self.partition)  # refuses what is no partition
+        RolePlace(topic=self.topic, life=self.life, partition=self.partition)  # refuses an invalid partition
 
     @property
     def place(self) -> GenerationPlace:
@@ -82,7 +82,7 @@ class LeftNote(MomentNote):
 
 
 class HeardMoment(NamedTuple):
-    """The state of a generation from all notes: its newest moment, and when a process last worked on it, by the store's clock."""
+    """The state of a generation from all notes: its newest moment, and the last time a process worked on it, by the store's clock."""
 
     moment: Moment | None
     heard_at: datetime
@@ -111,14 +111,14 @@ class InstanceNotes(NamedTuple):
 
     heard: dict[GenerationPlace, HeardMoment]
     heard_at: datetime | None  # the newest note of any of them, by the store's clock
-    limits: HeardLimits | None  # of the process that noted any last
+    limits: HeardLimits | None  # of the process that noted limits last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """A note of a process: the generations that it works on, and those that it has left.
+    """A note of a process: the generations that it works on, and the ones that it has left.
 
-    `noted_ms`: when it was made, by the store's clock; the first one of a process lacks it, for it has put nothing before.
+    `noted_ms`: when it was made, by the store's clock; the first note of a process lacks it, since the clock is still unknown.
     """
 
     instance: BoundedText
@@ -134,7 +134,7 @@ class _Told:
 
 
 class _ListedNote(NamedTuple):
-    """A fact of a process, as a listing shows it. The highest number counts: who puts an old fact again changes nothing."""
+    """A listed fact of a process. The highest number counts, so putting an old fact again changes nothing."""
 
     number: int
     last_modified: datetime
@@ -144,21 +144,21 @@ class _ToldAt(NamedTuple):
     """The contents of a process's note at a time."""
 
     at: datetime
-    told: _Told | None  # None: it cannot be read, or is gone
+    told: _Told | None  # None: it is unreadable or missing
 
 
 _TOLD: Final = FactModel(_Told)
 
 
 class NoteName(NamedTuple):
-    """Where a process puts a fact: under a name of its own, and a number."""
+    """The place of a process's fact: the name of the process, and a number."""
 
     process: str
     number: int
 
     @property
     def following(self) -> "NoteName":
-        """Where it puts the next one. After the last number that a fact can have, a process takes another name."""
+        """The place of the next fact. After the highest possible number, a process takes another name."""
         return self._replace(number=self.number + 1) if self.number < LAST_FACT_NUMBER else first_note()
 
 
@@ -184,10 +184,10 @@ def put_moments(
     noted_ms: int | None = None,
     limits: NotedLimits | None = None,
 ) -> bool:
-    """Put all that a process tells now. False: others have put something there, so that nothing was told; take another number.
+    """Put the note of a process. False: another object has this key, so nothing was put; retry with another number.
 
-    `left`: what it has told last of generations that it works on no longer; as many of them as there is room for. `noted_ms`: the
-    time by the store's clock, once that is known. Raises ArchiverError for what nobody would read.
+    `left`: the last notes on generations that it no longer works on, as many as fit. `noted_ms`: the time by the store's clock,
+    once known. Raises ArchiverError for a note that readers would refuse.
     """
     stream = moment_stream(instance, process)
     key = archive.layout.fact_key(stream, number)
@@ -205,7 +205,7 @@ def put_moments(
     if archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT) is not None:
         return True
     try:
-        found = archive.store.get(key, most_fact_bytes(stream))  # of an earlier try, whose answer was lost?
+        found = archive.store.get(key, most_fact_bytes(stream))  # from an earlier try whose answer was lost?
     except CorruptSegmentError:
         return False
     return found is not None and found[0] == content
@@ -252,7 +252,7 @@ def read_notes(archive: Archive, instance: str, report_problem: ReportProblem = 
 def heard_by_place(
     told: Mapping[str, Mapping[GenerationPlace, HeardMoment]],
 ) -> dict[RolePlace, dict[Generation, HeardMoment]]:
-    """Sort what the instances noted by partition."""
+    """Sort the notes of all instances by partition."""
     found: dict[RolePlace, dict[Generation, HeardMoment]] = {}
     for instance, heard in told.items():
         for (place, number), moment in heard.items():
@@ -261,10 +261,10 @@ def heard_by_place(
 
 
 def clear_old_moments(archive: Archive, instance: str, process: str, number: int, now_ms: int) -> None:
-    """Delete what a process told before its fact of this number, but the fact just before it, and what processes told that are forgotten.
+    """Delete the facts of a process, except the one with this number and its predecessor, and all facts of forgotten processes.
 
-    What others have put above that number goes, too: it would count in place of what the process tells.
-    `now_ms`: by the store's clock. Raises StoreError where the store refuses: nothing is lost by that but room.
+    Facts above that number come from other writers and are deleted too: they would replace the note of the process.
+    `now_ms`: by the store's clock. Raises StoreError where the store refuses, which costs only space.
     """
     own = moment_stream(instance, process)
     forgotten_before_ms = now_ms - FORGOTTEN_AFTER_MS
@@ -298,7 +298,7 @@ def _listed(archive: Archive, instance: str, process: str = "") -> dict[str, lis
 
 
 def _read_newest(archive: Archive, instance: str, process: str, newest: _ListedNote) -> _ToldAt:
-    """Read the newest fact of a process, which may meanwhile be an old one, and gone."""
+    """Read the newest fact of a process; list again if the process has replaced and deleted it meanwhile."""
     stream = moment_stream(instance, process)
     for _ in range(_LOOKS):
         read = partial(_told_in, archive, stream, newest, instance, process)
@@ -313,7 +313,7 @@ def _read_newest(archive: Archive, instance: str, process: str, newest: _ListedN
 
 
 def _told_in(archive: Archive, stream: str, listed: _ListedNote, instance: str, process: str, content: bytes) -> _Told:
-    """Read a fact, if it speaks of the process under whose key it was found, and of nothing that is still to come."""
+    """Read a fact. Refuse it if it names another process than its key, or a time after it was put."""
     key = archive.layout.fact_key(stream, listed.number)
 
     def refusal(why: str) -> CorruptSegmentError:
@@ -335,16 +335,16 @@ def _told_in(archive: Archive, stream: str, listed: _ListedNote, instance: str, 
 
 
 def _heard_at(told: _Told, put_at: datetime) -> datetime:
-    """Return when a process was surely at work: when it put the fact, unless that was put again long after it was made."""
+    """Return the last certain time of a process's work: the put of the fact, unless an old fact was put again."""
     is_old = told.noted_ms is not None and epoch_ms(put_at) - told.noted_ms > _MOST_LATER_MS
     return from_epoch_ms(told.noted_ms) if told.noted_ms is not None and is_old else put_at
 
 
 def _merge(told: Iterable[_ToldAt]) -> dict[GenerationPlace, HeardMoment]:
-    """Put together what several processes tell of a generation, as after a rebalance.
+    """Merge the notes of several processes on the same generations, as after a rebalance.
 
-    Each moment is true by itself, so the newest counts, also if it was told before an older one: by a process that slept. Who
-    tells of none says that the reading was too slow until then, or has not begun: what lies before that counts no more.
+    Each moment is true by itself, so the newest counts, even if its note is older: a process may have slept. A note without a
+    moment means that the reading was too slow until then, or has not begun: earlier moments no longer count.
     """
     heard: dict[GenerationPlace, HeardMoment] = {}
     none_until_ms: dict[GenerationPlace, int] = {}

@@ -1,4 +1,4 @@
-"""One kind of note under `control/`: read, listed, updated, with one message for a damaged note (docs/format.md §8)."""
+"""Reads, lists and updates one kind of note under `control/`, with one message for a damaged note (docs/format.md §8). All note modules use it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from archiver.errors import CorruptSegmentError
 
 
 class NoteDamage(NamedTuple):
-    """How a damaged note is reported: what kind of note it is, and what the user can do."""
+    """The report of a damaged note: its kind, and the advice to the user."""
 
     noun: str
     remedy: str
 
 
 class NoteKind(Generic[Value]):
-    """Notes of one model. `stream_of` returns the stream that a note belongs to; None: its content does not name it."""
+    """Notes of one model. `stream_of` returns the stream of a note; None: its content does not name it."""
 
     def __init__(self, model: type[Value], damage: NoteDamage, stream_of: Callable[[Value], str] | None = None) -> None:
         self.model = FactModel(model)
@@ -43,7 +43,7 @@ class NoteKind(Generic[Value]):
         )
 
     def decode(self, fact: Fact, archive: Archive, stream: str, number: int | None = None) -> Value:
-        """Return the value of a note; `number`: None for the newest. Raises CorruptSegmentError, also for one of another stream."""
+        """Return the value of a note; `number`: None for the newest. Raises CorruptSegmentError, also for a note of another stream."""
 
         def refusal(why: str) -> CorruptSegmentError:
             layout = archive.layout
@@ -56,13 +56,13 @@ class NoteKind(Generic[Value]):
         return value
 
     def encode(self, value: Value, before: Fact | None = None) -> Fact:
-        """Return the note of a value. Members of the note before it that this model does not know are kept."""
+        """Return the note of a value. Keep members of the previous note that this model does not know."""
         unknown = {name: one for name, one in (before or {}).items() if name not in self.model.names}
         return {**unknown, **self.model.write(value)}
 
 
 class Noted(NamedTuple, Generic[Value]):
-    """A note: its number, when it was put by the store's clock, and its content."""
+    """A note: its number, its put time by the store's clock, and its content."""
 
     number: int
     put_ms: int
@@ -71,7 +71,7 @@ class Noted(NamedTuple, Generic[Value]):
 
 @dataclass(frozen=True, slots=True)
 class NoteStream(Generic[Value]):
-    """The notes of one stream, of which the newest counts."""
+    """The notes of one stream; the newest counts."""
 
     archive: Archive
     stream: str
@@ -88,10 +88,10 @@ class NoteStream(Generic[Value]):
             yield Noted(number, put_ms, self.decode(fact, number))
 
     def update(self, change: Callable[[Value | None], Value | None]) -> Value | None:
-        """Put what `change` makes of the newest note. Returns the note that counts afterwards.
+        """Put the result of `change` on the newest note. Returns the note that counts afterwards.
 
-        Nothing is put where `change` returns None or the newest note. It is called again when another writer was faster, or when
-        the answer to our own put was lost: then it gets our own note, and must return None or the same note.
+        Puts nothing if `change` returns None or the newest note. `change` is called again if another writer was faster, or if the
+        answer to our own put was lost. In the latter case it gets our own note, and must return None or the same note.
         """
 
         def decide(latest: Fact | None) -> Fact | None:

@@ -1,4 +1,4 @@
-"""The objects that a restore reads, as the fact of its plan spells them, or the pieces of a large one (docs/format.md §8)."""
+"""Encodes and decodes the objects that a restore reads, in the fact of its plan or in pieces of a large plan (docs/format.md §8)."""
 
 import hashlib
 import re
@@ -15,9 +15,9 @@ from archiver.codec.selection import FIRST_LONG
 from archiver.process.columns import Numbers, Texts, narrow, same
 from archiver.process.json_values import as_list, as_number, as_object, as_text, as_truth
 
-MOST_OF_PIECE: Final = 20_000  # parts of one fact: two megabytes, as columns
+MOST_OF_PIECE: Final = 20_000  # the most parts of one fact: two megabytes, as columns
 _DIGITS: Final = 24
-_LEFT_OUT: Final = "rewrite"  # where it is 0 of all objects
+_LEFT_OUT: Final = "rewrite"  # where it is 0 for all objects
 _LONGEST_NUMBER: Final = 22  # a long and a separator
 _LONGEST_DIGEST: Final = 32
 _NUMBERS: Final = re.compile(r"-?[0-9]{1,19}(?: -?[0-9]{1,19})*", re.ASCII)
@@ -51,16 +51,16 @@ def columns_to_fact(parts: ObjectParts, facts: FactsOfParts) -> Fact:
 
 
 def _spelled(column: Numbers) -> str:
-    """Spell the numbers of a column as one text for a fact; where all numbers are the same, that number once."""
+    """Spell the numbers of a column as one text for a fact; a single number if all are equal."""
     numbers = column.astype(np.int64)
     return " ".join(map(str, (numbers[:1] if (numbers == numbers[0]).all() else numbers).tolist()))
 
 
-# --- and back
+# --- decoding
 
 
 def planned_objects(archive: Archive, stream: str, plan: Fact) -> Iterator[str]:
-    """Yield the key of each object that a noted plan reads. Raises what a fact that is no plan makes of it."""
+    """Yield the key of each object that a noted plan reads. A malformed plan raises MALFORMED errors (finished_restores)."""
     for partition in map(as_object, as_list(plan["partitions"])):
         if "pieces" in partition:
             names = pieces_of({"partitions": [partition]})
@@ -74,7 +74,7 @@ Piece = tuple[Sequence[ObjectPart], FactsOfParts]
 
 
 def pieces_of(fact: Fact) -> list[str]:
-    """Return the names of the pieces that the fact of a plan names. Raises ValueError for what is no name of one of its partition."""
+    """Return the names of a plan's pieces. Raises ValueError for an invalid name, and for a piece of another partition."""
     names = [(partition["partition"], name) for partition in fact["partitions"] for name in partition.get("pieces", ())]
     for number, name in names:
         match = _PIECE_NAME.fullmatch(name)
@@ -91,7 +91,7 @@ def read_piece(archive: Archive, stream: str, name: str) -> Piece:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the digest of a piece's content, after which the piece is named."""
+    """Return the digest of a piece's content; the name of the piece contains it."""
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
@@ -103,7 +103,7 @@ def piece_of(fact: Fact) -> Piece:
             raise ValueError(f"facts of {len(facts)} objects, and {len(rows)} objects")
         return rows, facts
     count = int(fact["objects"])
-    if not 0 < count <= MOST_OF_PIECE:  # one number may be repeated for all
+    if not 0 < count <= MOST_OF_PIECE:  # a single number stands for all
         raise ValueError(f"{count} objects in a piece")
     exact, *numbers = (_parsed(fact[name], count) for name in PartFacts._fields)
     columns = (_parsed(fact[name] if name != _LEFT_OUT else fact.get(name, "0"), count) for name in PART_COLUMNS)
@@ -120,7 +120,7 @@ def part_of(
     next_offset: object = None,
     chosen_key: object = None,
 ) -> ObjectPart:
-    """Take what `_row_of` made of a part."""
+    """Decode a row of `_row_of` into a part."""
     return ObjectPart(
         as_text(object_key),
         as_number(from_offset),

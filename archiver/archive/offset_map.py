@@ -1,4 +1,4 @@
-"""An offset map: where a restore has put the records of a partition. Written while they pass, read to translate offsets (docs/format.md §10)."""
+"""Writes and reads offset maps: source to target offsets of a restored partition. Restores write them, group positions use them (docs/format.md §10)."""
 
 import hashlib
 import os
@@ -34,29 +34,29 @@ from archiver.store.port import ObjectKind, ObjectStore
 MAP_FORMAT: Final = 1
 HOW_TO_MEND: Final = "delete it, and run that restore again, which makes it"
 MAP_DIGEST: Final = PREFIX_IN_METADATA + "sha256"  # of the whole object, in its metadata
-# Runs are kept as holes and lengths, and packed while records pass: ten million runs with holes of up to 200 offsets take 14 MB of
-# a task. As pairs of offsets, which cannot be packed well, they took 64 MB.
+# Runs are kept as holes and lengths, and packed during the restore: ten million runs with holes of up to 200 offsets take 14 MB
+# of a task. As pairs of offsets, which do not pack well, they took 64 MB.
 _RUNS_A_BLOCK: Final = 16 * 1024
 _LEVEL: Final = 1
 _SMALLEST_RUN: Final = 2  # bytes of a run: two numbers
 _Object = tuple[bytes, Mapping[str, str]]  # content and metadata of an object
-# Uncompressed bytes of a block that is read: ours have 320 KB at most. In memory a run is eight times as large.
+# The largest uncompressed block to read: ours have 320 KB at most. In memory a run is eight times as large.
 _MOST_BLOCK_BYTES: Final = 512 * 1024
-# Ten million runs take 14 MB, and next to nothing when they are alike.
+# Ten million runs take 14 MB, and hardly any space when they are alike.
 MOST_MAP_BYTES: Final = 256 * 1024 * 1024
 MOST_RUNS: Final = 1 << 27  # runs in memory at once: 2 GiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMapFacts:
-    """Facts of an offset map: which partition and restore it is of, and what its runs must add up to. The header has the same field names, with `-` for `_`."""
+    """Facts of an offset map: its partition, its restore, and the sums of its runs. The header has the same field names, with `-` for `_`."""
 
     format: int = MAP_FORMAT
     restore_id: str
     source_topic: str
     source_life: int
     source_partition: int
-    source_next: int  # the offset behind all that was read of the source
+    source_next: int  # the offset behind the last one read of the source
     target_cluster_id: str
     target_topic: str
     target_topic_id: str
@@ -71,7 +71,7 @@ class OffsetMapFacts:
         ends = self.source_next, self.target_next
         if not 0 <= self.runs <= self.records <= min(ends) <= max(ends) <= MOST_OFFSET:
             raise ValueError(f"{self.runs} runs of {self.records} records cannot lie below offsets {ends}")
-        _ = self.key  # raises ValueError, too
+        _ = self.key  # may also raise ValueError
 
     @property
     def key(self) -> OffsetMapKey:
@@ -111,9 +111,9 @@ def _name_in_header(name: str) -> str:
 
 
 class OffsetMapWriter:
-    """Collects runs while records pass on their way to the target, where the first one goes to `target_start`.
+    """Collects the runs of restored records; the first record gets offset `target_start` on the target.
 
-    It holds blocks of the finished object: one or two bytes a run, where runs and the holes between them are short.
+    It keeps blocks of the finished object in memory: one or two bytes a run, if runs and the holes between them are short.
     """
 
     def __init__(self, target_start: int) -> None:
@@ -139,7 +139,7 @@ class OffsetMapWriter:
         return self._target_start + self.records
 
     def add(self, frame: Frame) -> None:
-        """Take all records of a frame; their offsets must be above those of frames before."""
+        """Add all records of a frame; their offsets must be above those of earlier frames."""
         row = 0
         while (row := run_kernels.collect_runs(frame.table, row, self._closed, self._state)) != len(frame):
             if row == BROKEN:
@@ -169,7 +169,7 @@ class OffsetMapWriter:
 
 
 def put_offset_map(store: ObjectStore, key: str, writer: OffsetMapWriter, facts: OffsetMapFacts) -> None:
-    """Put an offset map, unless an earlier attempt has put it. Raises NotWholeError when the object that is there maps other offsets."""
+    """Put an offset map, unless an earlier attempt has put it. Raises NotWholeError if the existing object maps other offsets."""
     content = writer.finish(facts)
     if (
         store.put_if_absent(key, content, {MAP_DIGEST: hashlib.sha256(content).hexdigest()}, kind=ObjectKind.FACT)
@@ -186,7 +186,7 @@ def put_offset_map(store: ObjectStore, key: str, writer: OffsetMapWriter, facts:
 
 
 def _says_the_same(one: _Object, other: _Object, key: str) -> bool:
-    """Compare two maps run by run, as bytes differ: each attempt writes a sync marker of its own. Raises NotWholeError."""
+    """Compare two maps run by run: their bytes differ, since each attempt writes its own sync marker. Raises NotWholeError."""
     (header, facts), (other_header, other_facts) = _open(*one, key), _open(*other, key)
     if facts != other_facts:
         return False
@@ -208,13 +208,13 @@ class OffsetMap:
     def translate(self, offsets: Longs) -> Longs:
         """Return the target offsets at which a reader with these source offsets continues.
 
-        The offset of a restored record becomes the offset of that record on the target; any other offset, that of the next
-        restored record; an offset above the last record, the end of what was restored.
+        The offset of a restored record becomes the offset of that record on the target. Any other offset becomes the offset of the
+        next restored record; above the last record, it becomes the end of the restored records.
         """
         return _across(self.sources, self.targets, offsets)
 
     def translate_back(self, offsets: Longs) -> Longs:
-        """Return the source's offsets of the records at these offsets of the target; below all of them its first record, above its end."""
+        """Return the source offsets of the records at these target offsets; below all records the first one's, above them the source's end."""
         return _across(self.targets, self.sources, offsets)
 
 

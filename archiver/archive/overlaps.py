@@ -1,4 +1,4 @@
-"""Objects of one partition with common offsets: which ranges are read of each, and what readers report (docs/format.md §7)."""
+"""Decides which ranges to read of objects with common offsets in one partition, and what readers report (docs/format.md §7)."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ from archiver.archive.segment_facts import SegmentFacts
 from archiver.archive.segments import Segment, Segments
 from archiver.process.columns import Numbers
 
-# Facts that show that two objects have the same records. False times would hide them from who reads by time.
+# Facts that prove that two objects have the same records. False times would hide records from readers by time.
 _SAME_RECORDS = ("base", "next", "records", "digest", "min_timestamp", "max_timestamp")
 
 
 class OverlapCause(StrEnum):
-    """Why readers report that two objects cover the same offsets."""
+    """The reason to report that two objects cover the same offsets."""
 
     OF_V1 = (
         "offsets {offsets} are in {read} and in {left_out}, and v1.0 does not tell whether they are the same records; the first"
@@ -44,14 +44,14 @@ class OverlapCause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Offsets, both inclusive, that two objects cover, whose facts do not show that they have the same records."""
+    """Offsets, both inclusive, that two objects cover although their facts do not prove that they have the same records."""
 
     first_offset: int
     last_offset: int
     read: str
     left_out: str
     cause: OverlapCause = OverlapCause.OF_V1
-    is_within: bool = False  # one is within the other (`part_in_whole`): content can be compared
+    is_within: bool = False  # one object is within the other (`part_in_whole`): their content can be compared
 
     @property
     def part_in_whole(self) -> tuple[str, str]:
@@ -65,7 +65,7 @@ class Overlap:
 
 
 def told_overlaps(overlaps: Iterable[Overlap]) -> list[str]:
-    """Spell overlaps; those of one object with many others in one line."""
+    """Spell overlaps, one line for each object that overlaps many others."""
     hidden: dict[str, list[Overlap]] = {}
     for one in overlaps:
         is_of_whole = one.cause in {OverlapCause.UNPROVEN, OverlapCause.PART}
@@ -74,19 +74,19 @@ def told_overlaps(overlaps: Iterable[Overlap]) -> list[str]:
 
 
 class LeftOut(NamedTuple):
-    """A merged object that is not read, as other objects cover all of its offsets."""
+    """A merged object that is not read, since other objects cover all of its offsets."""
 
     place: int
-    beside: int  # the place of the first of those objects
+    beside: int  # the place of the first of these objects
     cause: OverlapCause | None  # None: by their facts it has the same records
 
 
 class Walk(NamedTuple):
-    """Some objects of a partition, gone through in the order of reading."""
+    """Some objects of a partition, in the order of reading."""
 
-    position: Numbers  # up to where earlier objects reach, before each
-    before: Numbers  # the place of the one that was read last before each; -1: none
-    following: Numbers  # where each ends; 0: it is none of these objects
+    position: Numbers  # the end of the earlier objects, before each
+    before: Numbers  # the place of the object read last before each; -1: none
+    following: Numbers  # the end of each; 0: the object is left out
 
     @classmethod
     def of(cls, following: Numbers) -> "Walk":
@@ -107,14 +107,14 @@ class Walk(NamedTuple):
 
 
 class ReadRanges(NamedTuple):
-    """The offsets that are read of each object: by place, in order, none twice."""
+    """The offsets to read of each object: by place, in order, none twice."""
 
     places: Numbers
     start: Numbers
     stop: Numbers
 
     def outside(self, other: "ReadRanges") -> "ReadRanges":
-        """Return the parts of these ranges that are in none of the others."""
+        """Return the parts of these ranges outside all other ranges."""
         begins, ends = np.append(0, other.stop), np.append(other.start, MOST_OFFSET)  # the ranges between the others
         first = np.searchsorted(ends, self.start, side="right")
         counts = np.maximum(np.searchsorted(begins, self.stop, side="left") - first, 0)
@@ -131,7 +131,7 @@ class ReadRanges(NamedTuple):
 
 
 def shared_offsets(merged: ReadRanges, plain: ReadRanges, base: Numbers) -> Iterator[tuple[int, int, int, int]]:
-    """Yield which offsets merged objects have that are read of plain ones: the place of each, the first offset and the last."""
+    """Yield the offsets of merged objects that are read from plain ones: the place of both objects, the first offset and the last."""
     for place, stop in zip(merged.places.tolist(), merged.stop.tolist(), strict=True):
         low = int(np.searchsorted(plain.stop, base[place], side="right"))
         for at in range(low, int(np.searchsorted(plain.start, stop, side="left"))):
@@ -144,7 +144,7 @@ def shared_offsets(merged: ReadRanges, plain: ReadRanges, base: Numbers) -> Iter
 
 
 def overlap_of(read: Segment, left_out: Segment, position: int) -> Iterator[Overlap]:
-    """Report the unread offsets of a segment, unless its facts equal those of another one of the same range."""
+    """Report the unread offsets of a segment, unless its facts equal those of another segment with the same range."""
     ours, theirs = read.facts, left_out.facts
     both_have_facts = isinstance(ours, SegmentFacts) and isinstance(theirs, SegmentFacts)
     if both_have_facts and all(getattr(ours, name) == getattr(theirs, name) for name in _SAME_RECORDS):
@@ -160,7 +160,7 @@ def overlap_of(read: Segment, left_out: Segment, position: int) -> Iterator[Over
 
 
 def shared_overlap(found: Segments, merged: int, plain: int, first_offset: int, last_offset: int) -> Overlap:
-    """Report offsets of a merged segment that are read of a plain one."""
+    """Report offsets of a merged segment that are read from a plain one."""
     whole, part = found[merged], found[plain]
     have_facts = isinstance(part.facts, SegmentFacts)
     return Overlap(
@@ -199,7 +199,7 @@ class _Row(NamedTuple):
 def left_out_of(found: Segments, base: Numbers, following: Numbers) -> list[LeftOut]:
     """Find the merged objects whose offsets other objects cover. `found` is in the order of reading, and some overlap.
 
-    Plain objects are read as long as they are there. So no merged object, and no index entry of one, can hide their records.
+    Existing plain objects are always read. So no merged object, and no index entry of one, can hide their records.
     """
     if not found.numbers("merged").any():
         return []
@@ -233,7 +233,7 @@ def _contested(found: Segments, base: Numbers, following: Numbers) -> list[_Row]
 
 
 class _Plain(NamedTuple):
-    """The plain objects, in order, and the runs of offsets that they cover without a gap."""
+    """The plain objects, in order, and their runs of covered offsets without a gap."""
 
     rows: Sequence[_Row]
     starts: Sequence[int]
@@ -257,7 +257,7 @@ class _Plain(NamedTuple):
 
 
 def _chain(merged: _Row, by_base: Mapping[int, Sequence[_Row]]) -> list[_Row]:
-    """Return objects within a merged one that join from its base to its next; empty if none do."""
+    """Return objects within a merged one that cover it from base to next without a gap; empty if none do."""
     chain, position = list[_Row](), merged.base
     while position < merged.next:
         joining = max(
@@ -271,7 +271,7 @@ def _chain(merged: _Row, by_base: Mapping[int, Sequence[_Row]]) -> list[_Row]:
 
 
 def _within(merged: _Row, rows: Iterable[_Row]) -> Iterator[_Row]:
-    """Yield what may be a part of a merged object; another rewrite of the same offsets is none."""
+    """Yield the possible parts of a merged object, without other rewrites of the same offsets."""
     for row in rows:
         is_rewrite = row.is_merged and (row.base, row.next) == (merged.base, merged.next)
         if row.next <= merged.next and not is_rewrite:

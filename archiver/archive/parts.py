@@ -1,4 +1,4 @@
-"""Parts of objects as a plan of reading keeps them: keys, offsets and facts, small enough for millions of them."""
+"""Parts of objects in a reading plan: keys, offsets and facts, small enough for millions of parts. Restores and readers use them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,9 +21,9 @@ class ObjectPart:
     object_key: str
     from_offset: int
     until_offset: int | None = None
-    next_offset: int | None = None  # where the object's coverage ends, if that is known
+    next_offset: int | None = None  # the end of the object's coverage, if known
     chosen_key: str | None = None  # the key of the list of wanted records; None: all are wanted
-    # The facts that the plan has noted; None if it has none.
+    # The facts that the plan has noted; None without facts.
     planned: PartFacts | None = field(default=None, compare=False)
 
     @classmethod
@@ -37,7 +37,7 @@ class ObjectPart:
 
     @property
     def end_offset(self) -> int | None:
-        """The offset where reading ends; None where only the object itself shows that."""
+        """The end offset of the reading; None where only the object itself shows it."""
         return min((end for end in (self.until_offset, self.next_offset) if end is not None), default=None)
 
     def __str__(self) -> str:
@@ -53,20 +53,20 @@ PART_COLUMNS: Final = ("base", "named_next", "rewrite", "from_offset", "until_of
 
 
 class Chosen(NamedTuple):
-    """The lists of wanted records of some objects: what their keys begin with, and the digest of each."""
+    """The lists of wanted records of some objects: the common beginning of their keys, and the digest of each."""
 
     stem: str
     digests: Texts
 
 
 class ObjectParts(Lazy[ObjectPart]):
-    """Parts of segments of one partition in one life, as columns; all records are wanted, or only chosen ones."""
+    """Parts of segments of one partition in one life, as columns; wanted are all records, or only chosen ones."""
 
     def __init__(
         self, stem: str, *columns: Numbers, chosen: Chosen | None = None, planned: "FactsOfParts | None" = None
     ) -> None:
-        self.stem = stem  # what the keys of all objects begin with
-        self.columns = columns  # PART_COLUMNS; 0 means none: no next in the name, no offset where reading ends
+        self.stem = stem  # the common beginning of the keys of all objects
+        self.columns = columns  # PART_COLUMNS; 0 means none: no next in the name, no end of the reading
         self.chosen = chosen  # None: all records are wanted
         self.planned = planned
 
@@ -115,7 +115,7 @@ class ObjectParts(Lazy[ObjectPart]):
 
 
 def parts_within(readings: Sequence[SegmentSlice], selection: Selection) -> Sequence[ObjectPart]:
-    """Return the parts that a selection leaves of readings, by offsets alone. Times are compared record by record later."""
+    """Return the parts of readings within a selection, by offsets alone. Times are compared later, record by record."""
     return Chain(_parts_of(block, selection) for block in blocks_of(readings))
 
 
@@ -132,12 +132,12 @@ def _parts_of(readings: Readings, selection: Selection) -> ObjectParts:
 
 
 def are_chosen(parts: Sequence[ObjectPart]) -> bool:
-    """Return whether records were chosen: of all parts, or of none."""
+    """Return whether the parts have chosen records: all parts have them, or none."""
     return bool(parts) and parts[0].chosen_key is not None
 
 
 def with_planned(parts: Sequence[ObjectPart], facts: Sequence[PartFacts]) -> Sequence[ObjectPart]:
-    """Return the same parts with the facts that a plan has noted. Facts of chosen records are of those records alone."""
+    """Return the same parts with the facts that a plan has noted. Facts of chosen records cover only those records."""
     if are_chosen(parts):
         return parts
     blocks, start = list[Sequence[ObjectPart]](), 0
@@ -152,9 +152,9 @@ def with_planned(parts: Sequence[ObjectPart], facts: Sequence[PartFacts]) -> Seq
 
 
 def check_planned(part: ObjectPart, facts: SegmentFacts | None) -> None:
-    """Compare an object's own facts (None: it is of v1.0) with those by which its reading was planned. Raises FalseFactsError.
+    """Compare an object's own facts (None: it is of v1.0) with the facts of its plan. Raises FalseFactsError.
 
-    Plans are made by the index, and lie below `control/`, where others may have written.
+    Plans use facts of the index and are stored below `control/`, where other writers may change them.
     """
     if facts is None:
         told = None if part.planned is None or part.planned.is_unknown else "it has no facts"
@@ -185,7 +185,7 @@ def _differing(part: ObjectPart, facts: SegmentFacts) -> str:
 
 
 class FactsOfParts(Lazy[PartFacts]):
-    """The facts that a plan keeps of parts, as columns."""
+    """The noted facts of parts in a plan, as columns."""
 
     def __init__(self, *columns: Numbers) -> None:
         self.columns = columns  # by the fields of PartFacts
@@ -199,7 +199,7 @@ class FactsOfParts(Lazy[PartFacts]):
 
     @classmethod
     def of_parts(cls, parts: Sequence[ObjectPart], readings: Sequence[SegmentSlice]) -> "FactsOfParts":
-        """Take the facts of parts from the facts of their objects."""
+        """Derive the facts of parts from the facts of their objects."""
         blocks = zip(Chain([parts]).blocks, blocks_of(readings), strict=True)
         return cls.join([_facts_of(part, reading) for part, reading in blocks if isinstance(part, ObjectParts)])
 
@@ -237,7 +237,7 @@ def _facts_of(parts: ObjectParts, readings: Readings) -> FactsOfParts:
     is_exact = (first <= segments.numbers("first")) & ((until == 0) | (until > segments.numbers("last")))
     has_facts = segments.has_facts
     columns = {name: segments.numbers(name) for name in PartFacts._fields[1:]}
-    if not has_facts.all():  # the size of records of v1.0 is not known: the object's own size stands for it
+    if not has_facts.all():  # the size of records of v1.0 is unknown: the object's own size replaces it
         size, is_exact = segments.numbers("size"), is_exact & has_facts
         ends = {"min_timestamp": np.int64(FIRST_LONG), "max_timestamp": np.int64(LAST_LONG)}
         unknown = ends | {"bytes": size, "source_bytes": size}

@@ -1,4 +1,4 @@
-"""Reads a topic's copies as of a time: of each partition a copy that was complete then, and still exists."""
+"""Reads a topic's copies as of a time: for each partition a copy that was complete then and still exists. copied_topic uses it."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -11,13 +11,13 @@ from archiver.archive.roles import CompleteCopy, RoleEntry
 from archiver.archive.segments import segment_blocks
 from archiver.errors import NotWholeError, UsageError
 
-_CLOCK: Final = timedelta(seconds=1)  # stores return times of puts in whole seconds
+_CLOCK: Final = timedelta(seconds=1)  # stores return put times in whole seconds
 _FIRST_MOMENT: Final = datetime.min.replace(tzinfo=UTC)
 _LAST_MOMENT: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class PastCopies:
-    """The copies of one topic as of a time. `history` reads what lies under `topics/`."""
+    """The copies of one topic as of a time. `history` reads the objects under `topics/`."""
 
     def __init__(self, logs: RoleLogs, reader: CopyReader, history: History) -> None:
         self._logs = logs
@@ -51,14 +51,14 @@ class PastCopies:
         return found
 
     def _first_moment(self, life: int, number: int, entry: RoleEntry) -> datetime:
-        """Return a time at which the current copy was complete already. `topics/` is complete from its beginning."""
+        """Return a time when the current copy was already complete. `topics/` is complete from its beginning."""
         if not isinstance(entry.holder, CompleteCopy) or entry.switched is None:
             return _FIRST_MOMENT
         put = self._logs.put_by(life, number, entry.switched)
         return _LAST_MOMENT if put is None else put + _CLOCK
 
     def _earlier(self, life: int, number: int, moment: datetime, present: ReadPartition) -> ReadPartition | None:
-        """Return the copy that was current at a time, if it still exists and reached then, followed by the present reading."""
+        """Return the copy that was current at a time, if it still exists and reached that time, followed by the present reading."""
         numbers = self._logs.numbers(life, number)
         then = max((one for one, put in numbers.items() if put + _CLOCK <= moment), default=None)
         told = None if then is None else self._logs.entry(life, number, then)

@@ -1,4 +1,4 @@
-"""Reads records of the archive as plain values, for people (`cat`): the wanted ones, in order; and what keeps others from being read."""
+"""Reads the wanted records of the archive as plain values, in order, and reports unreadable ones. `cat` uses it."""
 
 import base64
 import codecs
@@ -23,7 +23,7 @@ from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, SweptError, UsageError
 from archiver.store.port import ObjectStore
 
-_LARGE_BYTES: Final = 64 * 1024  # keys, values and headers of so many bytes become Python values together
+_LARGE_BYTES: Final = 64 * 1024  # keys, values and headers up to so many bytes become Python values together
 _HEADERS_AT_ONCE: Final = 200  # small headers of a large record
 _PIECE_BYTES: Final = 3 * 16 * 1024  # base64 encodes three bytes at a time
 
@@ -37,9 +37,9 @@ def read_records(
     selection: Selection = ALL_RECORDS,
     positions: Mapping[int, int] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Read records as plain values, partition by partition, in offset order; report what cannot be read.
+    """Read records as plain values, partition by partition, in offset order; report unreadable objects.
 
-    `positions`: offsets of partitions below which records are skipped.
+    `positions`: by partition, the offset where reading starts; lower records are skipped.
     """
     reads, are_gone_told = wanted_of(partition, selection, positions), False
     for number in _numbers(topic, partition):
@@ -53,7 +53,7 @@ def read_records(
                 for frame in read_parts(store, topic.topic, number, [part], selection=wanted):
                     yield from frame_to_values(frame, number)
             except SweptError as error:
-                if not are_gone_told:  # beside a sweep there may be hundreds
+                if not are_gone_told:  # during a sweep hundreds may be missing
                     report_problem(f"{topic.topic}-{number}: {error}; objects that went after it are not named")
                 are_gone_told = True
             except NotWholeError as error:
@@ -82,7 +82,7 @@ def follow_records(
     use: IndexUse = IndexUse.CHECK,
     share: ShareLearned = keep_to_itself,
 ) -> Iterator[dict[str, Any]]:
-    """Read a topic, and follow what is archived of it until stopped. Each problem is reported once."""
+    """Read a topic, and follow newly archived records until stopped. Each problem is reported once."""
     told: set[str] = set()
     positions: dict[int, int] = {}
     root, life = 0, 0
@@ -99,9 +99,9 @@ def follow_records(
             fact, root_before = topic.fact, root
             root = fact.root(topic.life)
             if root != root_before:
-                positions.clear()  # the topic was created again: another log is read from its beginning
+                positions.clear()  # the topic was created again: its new log is read from the beginning
             for later in (one for one in fact.lives if fact.root(one.life) == root and one.life > life):
-                for number, branch in later.branches.items():  # the log was truncated: other records are there now
+                for number, branch in later.branches.items():  # the log was truncated: it has other records now
                     positions[number] = min(positions.get(number, 0), branch.offset)
             life = topic.life
         for row in read_records(
@@ -128,7 +128,7 @@ def _numbers(topic: ArchivedTopic, partition: int | None) -> Sequence[int]:
 
 
 def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
-    """Turn a frame into plain values that `json_pieces` writes; long values of a large record are read only while they are written."""
+    """Convert a frame into plain values for `json_pieces`; long values of a large record are read only while they are written."""
     for run in _runs(frame):
         rows = [long_record_of(run)] if len(run) == 1 and _sizes(run)[0] > _LARGE_BYTES else plain_records_of(run)
         for row in rows:
@@ -146,7 +146,7 @@ def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
 
 
 def _runs(frame: Frame) -> Iterator[Frame]:
-    """Cut a frame where Python values of all its rows would take too much memory; a large row is alone."""
+    """Split a frame where Python values of all its rows would take too much memory; a large row is a piece of its own."""
     start = held = 0
     for row, size in enumerate(_sizes(frame)):
         if row > start and held + size > _LARGE_BYTES:
@@ -163,7 +163,7 @@ def _sizes(frame: Frame) -> list[int]:
 
 
 def json_pieces(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a record as one line of JSON: in one piece, or in several where it is large."""
+    """Yield a record as one line of JSON: in one piece, or in several pieces if it is large."""
     if not any(isinstance(value, _InPieces) for value in record.values()):
         yield json.dumps(record, ensure_ascii=False)
         return
@@ -194,7 +194,7 @@ class _BytesInPieces(_InPieces):
         self._content = content
 
     def pieces(self) -> Iterator[str]:
-        """Yield the JSON of what `spell_bytes` returns, in pieces."""
+        """Yield the JSON of the result of `spell_bytes`, in pieces."""
         is_text = self._is_utf8()
         yield '{"utf8": "' if is_text else '{"base64": "'
         if is_text:
@@ -254,7 +254,7 @@ def _spell_value(value: bytes | memoryview | None) -> Mapping[str, str] | _InPie
 
 
 def spell_bytes(value: bytes | None) -> Mapping[str, str] | None:
-    """Turn bytes into JSON values without loss: null; text when they are UTF-8; otherwise base64."""
+    """Convert bytes into JSON values without loss: null; text if they are UTF-8; otherwise base64."""
     if value is None:
         return None
     try:

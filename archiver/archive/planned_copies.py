@@ -1,4 +1,4 @@
-"""Whose objects the plan of a restore reads, as the plan's fact spells it (docs/format.md §8, `copies`)."""
+"""Encodes and decodes the copies that a restore's plan reads, as a member of the plan's fact (docs/format.md §8, `copies`)."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def copies_from_fact(partition: Fact) -> tuple[CopyStretch, ...]:
 
 
 def planned_copies(plan: Fact) -> frozenset[CopyKey]:
-    """Return the copies that a noted plan reads. It has no object of any other. Raises KeyError, TypeError or ValueError."""
+    """Return the copies that a noted plan reads; it reads no object of another copy. Raises KeyError, TypeError or ValueError."""
     topic = as_text(plan["source"])
     found = (
         stretch.copy_of(topic, as_number(partition["partition"], 0, MOST_PARTITION))

@@ -1,4 +1,4 @@
-"""What topics kept, as retention sweeps saw it, and since when each policy was seen (docs/format.md §8)."""
+"""Notes the retention settings of topics for sweeps, and the time since which each one holds (docs/format.md §8)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _MOST_CONFIGS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedPolicy:
-    """What a topic kept from a moment on: configs as they held."""
+    """The retention settings of a topic from a moment on: its effective configs."""
 
     topic: BoundedText
     topic_id: BoundedText
@@ -44,9 +44,9 @@ def _notes_of(archive: Archive, topic: str) -> NoteStream[NotedPolicy]:
 
 
 def read_policies(archive: Archive, topic: str, topic_id: str) -> Sequence[NotedPolicy]:
-    """Read the noted policies of a topic with an id, the oldest first. Raises NotWholeError.
+    """Read the noted settings of a topic with an id, the oldest first. Raises NotWholeError.
 
-    A policy counts from when it was put at the earliest, whatever it says itself, and from no earlier than those before it.
+    A note counts at the earliest from its put time, even if it claims an earlier one, and never earlier than the notes before it.
     """
     noted: list[NotedPolicy] = []
     put_ms = 0
@@ -57,7 +57,7 @@ def read_policies(archive: Archive, topic: str, topic_id: str) -> Sequence[Noted
 
 
 def note_policy(archive: Archive, seen: NotedPolicy) -> None:
-    """Note a policy unless it is the one that was noted last."""
+    """Note the settings unless they equal the last note."""
 
     def change(before: NotedPolicy | None) -> NotedPolicy | None:
         if before is None or before.topic_id != seen.topic_id:

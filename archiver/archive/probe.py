@@ -1,4 +1,4 @@
-"""The probe: tests at each start of a writer whether a store can hold an archive."""
+"""The probe object: tests at each start of a writer whether a store can hold an archive."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,7 +13,7 @@ from archiver.store.port import ObjectKind
 
 _STREAM: Final = "probe"
 CONTENT: Final = encode_fact({"format": 1})
-# As much metadata as segments ever have, with an empty value, as segments may have. It must never change: archives have it.
+# The most metadata that segments ever have, with an empty value, as in segments. It must never change: archives contain it.
 METADATA: Final = SegmentFacts(
     format=1,
     writer="probe",
@@ -42,19 +42,19 @@ METADATA: Final = SegmentFacts(
 
 
 def probe_key(layout: Layout) -> str:
-    """Return the key of the probe object, which every writer puts and none deletes."""
+    """Return the key of the probe object: every writer puts it, no writer deletes it."""
     return layout.fact_key(_STREAM, 0)
 
 
 def probe_store(archive: Archive) -> None:
     """Refuse a store that overwrites, or changes metadata.
 
-    All writers put the same object, so none is in the way of another, whenever one is killed. The object stays: later probes
-    try to overwrite it.
+    All writers put the same object, so none blocks another, even if killed at any time. The object stays: later probes try to
+    overwrite it.
     """
     key = probe_key(archive.layout)
     try:
-        # A second put is needed only where the first one did not find the object.
+        # A second put is needed only if the first one did not find the object.
         overwrites = all(
             archive.store.put_if_absent(key, CONTENT, METADATA, kind=ObjectKind.FACT) is not None for _ in range(2)
         )
@@ -75,7 +75,7 @@ def probe_store(archive: Archive) -> None:
 
 
 def probe_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str | None:
-    """Return the problem of a probe object, or an empty text; None: the key is not the probe's."""
+    """Return the problem of a probe object, or an empty text; None: the key is not the probe's key."""
     if key != probe_key(layout):
         return None
     # Stores may drop empty values; readers treat a missing value as empty.

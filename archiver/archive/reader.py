@@ -1,4 +1,4 @@
-"""Reads a partition's records out of the archive, in order, by the read rule (docs/format.md §7)."""
+"""Reads the records of a partition from the archive, in order, by the read rule (docs/format.md §7). All readers of records use it."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from archiver.archive.segment import LoadedSegment
 
 FoundObject = tuple[bytes | memoryview, Mapping[str, str]]
-BufferPair = tuple[ReadBuffer, ReadBuffer]  # for the object that is being worked on, and for the next one
+BufferPair = tuple[ReadBuffer, ReadBuffer]  # for the current object, and for the next one
 SkipDamaged = Callable[[ObjectPart, NotWholeError], None]
 
 
-_spare: deque[BufferPair] = deque()  # kept by this process: a Python worker of Spark does one task after the other
+_spare: deque[BufferPair] = deque()  # kept by this process: a Python worker of Spark runs one task after the other
 
 
 @contextmanager
 def spare_buffers() -> Iterator[BufferPair]:
-    """Lend a pair of buffers, of an earlier task if one is free."""
+    """Lend a pair of buffers, from an earlier task if one is free."""
     try:
         buffers = _spare.pop()
     except IndexError:
@@ -53,8 +53,8 @@ def read_parts(
 ) -> Iterator[Frame]:
     """Read frames of all parts, checked; the next object is fetched while one is decoded.
 
-    Records outside of the selected times are left out. Damage raises NotWholeError; with `skip`, the damaged object is handed
-    to `skip` and left out. With `buffers`, a frame is valid until the next one is asked for.
+    Records outside of the selected times are left out. Damage raises NotWholeError; with `skip`, the damaged object is passed
+    to `skip` and left out. With `buffers`, a frame is valid until the next one is requested.
     """
     for part, found in fetch_parts(store, parts, buffers):
         try:
@@ -63,7 +63,7 @@ def read_parts(
                 for _ in body.frames(topic, partition):  # the last block may show damage
                     pass
             frames = body.frames(topic, partition, part.from_offset, part.until_offset)
-            first = next(frames, None)  # damage that facts reveal is raised before the first frame
+            first = next(frames, None)  # damage found by facts is raised before the first frame
         except NotWholeError as error:
             if skip is None:
                 raise
@@ -74,8 +74,8 @@ def read_parts(
 
 
 def open_part(store: ObjectStore, part: ObjectPart, found: FoundObject | None) -> "LoadedSegment":
-    """Open a fetched object, which must have the facts that it was planned with. Raises NotWholeError and FalseFactsError."""
-    from archiver.archive.segment import open_segment  # noqa: PLC0415 - kernels, which nobody needs who only plans
+    """Open a fetched object, which must have the facts of its plan. Raises NotWholeError and FalseFactsError."""
+    from archiver.archive.segment import open_segment  # noqa: PLC0415 - loads kernels, which planning does not need
 
     body = open_segment(*found_or_gone(store, part, found), part.object_key)
     check_planned(part, body.facts)
@@ -114,9 +114,9 @@ def _within_times(frame: Frame, selection: Selection) -> Frame:
 def fetch_parts(
     store: ObjectStore, parts: Sequence[ObjectPart], buffers: BufferPair | None = None
 ) -> Iterator[tuple[ObjectPart, FoundObject | None]]:
-    """Fetch the objects, one ahead of the one that is being worked on; None for one that is gone.
+    """Fetch the objects, one ahead of the current object; None for a missing one.
 
-    With `buffers`, an object is valid until the next one is asked for.
+    With `buffers`, an object is valid until the next one is requested.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
 
@@ -134,7 +134,7 @@ def fetch_parts(
 
 
 def found_or_gone(store: ObjectStore, part: ObjectPart, found: FoundObject | None) -> FoundObject:
-    """Return the fetched object; a listed object that is missing is damage, or was swept."""
+    """Return the fetched object. Raises the error for a listed object that is missing: lost, or swept."""
     if found is None:
         raise gone_error(store, part.object_key, part.next_offset)
     return found

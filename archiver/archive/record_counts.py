@@ -1,4 +1,4 @@
-"""Counts the wanted records of planned objects by their facts: exactly, or between two bounds."""
+"""Counts the wanted records of planned objects by their facts, exactly or as two bounds. Restores use it."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from archiver.process.columns import Numbers, total
 
 
 class Count(NamedTuple):
-    """A number of records, as exactly as facts of objects give it."""
+    """A number of records, as exact as the facts of objects allow."""
 
     at_least: int
     at_most: int
@@ -26,7 +26,7 @@ class Count(NamedTuple):
 def count_records(
     facts: FactsOfParts, selection: Selection, first_ms: int = FIRST_LONG, last_ms: int = LAST_LONG
 ) -> Count:
-    """Count records within a time, by the first and last timestamp of each object: two records have these, and all others lie between."""
+    """Count records within a time, by the first and last timestamp of each object: two records have these, all others are between."""
     earliest, latest, records = (
         facts.numbers(name).astype(np.int64) for name in ("min_timestamp", "max_timestamp", "records")
     )
@@ -49,7 +49,7 @@ def _are_within(times: Numbers, first_ms: int, last_ms: int) -> Numbers:
 
 
 def _are_selected(selection: Selection, times: Numbers) -> Numbers:
-    """Return for each of these timestamps whether the selection takes it, as Selection.has does for one record."""
+    """Return for each timestamp whether the selection has it, as Selection.has does for one record."""
     if not selection.has_times:
         return np.ones(len(times), bool)
     found: Numbers = (times != NO_TIMESTAMP) & _are_within(times, selection.from_ms, selection.until_ms)

@@ -1,4 +1,4 @@
-"""What unfinished restores read, copies and objects: these stay as long as the restores are young enough."""
+"""Finds the copies and objects that recent, unfinished restores read; sweeps and clearings do not delete them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,13 +17,13 @@ from archiver.errors import NotWholeError
 from archiver.process.json_values import as_text
 
 _PARTS: Final = 4  # restores/<id>/<target>/<name>
-_Listed = tuple[int, datetime]  # number of a fact, and when it was put
+_Listed = tuple[int, datetime]  # number and put time of a fact
 
 
 class _Target(NamedTuple):
     """The listed notes of one target: its plans, the newest end, and the number of claims.
 
-    A later plan names what the earlier ones do, and more. Objects stay that any of them names.
+    A later plan names all objects of the earlier ones, and more. Objects that any plan names stay.
     """
 
     parent: str
@@ -44,14 +44,14 @@ class _Target(NamedTuple):
         return self.parent.split("/")[1]
 
 
-_Plans = tuple[str, tuple[_Listed, ...]]  # of which target, and which
+_Plans = tuple[str, tuple[_Listed, ...]]  # the target's stream, and its plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedCopies:
-    """The copies that unfinished restores read. `unreadable`: why it is not known which copies other restores read."""
+    """The copies that unfinished restores read. `unreadable`: why the copies of other restores are unknown."""
 
-    restores: Mapping[CopyKey, tuple[str, ...]]  # which restores read a copy
+    restores: Mapping[CopyKey, tuple[str, ...]]  # the restores that read each copy
     unreadable: tuple[str, ...] = ()
 
 
@@ -59,8 +59,8 @@ class PinnedCopies:
 class PinnedObjects:
     """The objects under `topics/` that unfinished restores read, by topic and partition.
 
-    `restores`: all that are not finished, or may not be. `of_unread`: topics of which it is not known which objects a restore
-    reads, each with that restore. `unreadable`: restores of which not even the topic is known.
+    `restores`: all restores that are or may be unfinished. `of_unread`: topics with a restore that reads unknown objects, and
+    that restore. `unreadable`: restores of unknown topics.
     """
 
     restores: frozenset[str]
@@ -73,7 +73,7 @@ class PinnedObjects:
 class RestorePins:
     """Reads the pins of unfinished restores. Plans never change, so each is read once.
 
-    Of a restore whose notes a sweep took, a later one may have the id: its plan has the same number, and was put later.
+    A later restore may reuse the id of one whose notes a sweep deleted: its plan has the same number, but a later put time.
     """
 
     archive: Archive
@@ -82,7 +82,7 @@ class RestorePins:
     _ends: dict[_Target, bool] = field(default_factory=dict)  # whether it is finished
 
     def read(self, since_ms: int) -> PinnedCopies:
-        """Read the copies that are named by plans of restores that are not finished, and whose plan was put at a moment or later."""
+        """Read the copies in plans of unfinished restores, from plans put at a moment or later."""
         pins: dict[CopyKey, tuple[str, ...]] = {}
         unreadable: list[str] = []
         for target in self._targets():
@@ -97,7 +97,7 @@ class RestorePins:
         return PinnedCopies(restores=pins, unreadable=tuple(unreadable))
 
     def read_objects(self, since_ms: int) -> PinnedObjects:
-        """Read the objects under `topics/` that such plans name."""
+        """Read the objects under `topics/` in the same plans."""
         pinned: dict[str, dict[int, frozenset[str]]] = {}
         of_unread: dict[str, str] = {}
         unreadable: list[str] = []
@@ -131,7 +131,7 @@ class RestorePins:
         )
 
     def _by_partition(self, keys: Iterable[str]) -> Mapping[tuple[str, int], frozenset[str]]:
-        """Sort keys by topic and partition. What a plan names of copies is no object of a topic's directory."""
+        """Sort keys of objects under `topics/` by topic and partition. Keys of copies are left out."""
         found: dict[tuple[str, int], set[str]] = {}
         for key in keys:
             if (segment := self.archive.layout.parse_segment(key)) is not None:
@@ -142,7 +142,7 @@ class RestorePins:
         return [read_fact(self.archive, target.stream, number) for number, _ in target.plans]
 
     def _is_finished(self, target: _Target, plans: Sequence[Fact]) -> bool:
-        """Return whether a target is finished. A claim that was noted again may no longer be verified, so it is read again."""
+        """Return whether a target is finished. The claims are read again when they change, since one may no longer be verified."""
         if target not in self._ends:
             self._ends[target] = target.finished is not None and is_finished(
                 self.archive, target.parent, plans, target.finished[0]

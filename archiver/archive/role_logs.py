@@ -1,4 +1,4 @@
-"""All role logs of a topic: listed once, their entries read when they are asked for."""
+"""Reads all role logs of a topic: lists them once, and reads their entries on demand. Readers and writers of copies use it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,15 +29,15 @@ from archiver.store.port import ListedObject
 
 NEVER_COPIED: Final = "__consumer_offsets"  # positions as of a time come from its history
 _AT_ONCE: Final = 8
-_MOST_STEPS: Final = 1_000  # entries of one role log that are read at most, to find former holders and contradictions
+_MOST_STEPS: Final = 1_000  # the most entries to read of one role log, to find former holders and contradictions
 
-Numbers = Mapping[int, datetime]  # of the entries of one role log, and when each was put
+Numbers = Mapping[int, datetime]  # of the entries of one role log, with put times
 Told = RoleEntry | NotWholeError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRoleLog:
-    """One listed role log. `entry` None: the newest entry cannot be read, because of `problem`."""
+    """One listed role log. `entry` None: the newest entry is unreadable, because of `problem`."""
 
     place: RolePlace
     number: int  # of the newest entry
@@ -46,7 +46,7 @@ class ListedRoleLog:
     problem: str = ""
 
     def put_ms(self, number: int) -> int:
-        """Return when an entry was put; where it is gone, when the next one was: it was put no later."""
+        """Return the put time of an entry; of the next entry if it is missing, since it was put no later."""
         return epoch_ms(self.put_at[min(one for one in self.put_at if one >= min(number, self.number))])
 
 
@@ -63,7 +63,7 @@ class RoleLogs:
         return self.listed.get(life, {}).get(partition, {})
 
     def newest(self, lives: Iterable[int]) -> dict[int, dict[int, Told]]:
-        """Read the entries that decide in some lives, several at a time: life -> partition -> entry, or why it cannot be read."""
+        """Read the deciding entries of some lives, several at a time: life -> partition -> entry, or why it cannot be read."""
         wanted = [(life, number) for life in lives for number in self.listed.get(life, {})]
         told = side_by_side(_AT_ONCE, lambda one: self._newest(*one), wanted, "role")
         found: dict[int, dict[int, Told]] = {}
@@ -72,7 +72,7 @@ class RoleLogs:
         return found
 
     def _newest(self, life: int, partition: int) -> Told:
-        """Read the newest entry. One without a holder is refused if an earlier one has it: no writer goes back to none."""
+        """Read the newest entry. Refuse one without a holder if an earlier entry has one: no writer removes the holder."""
         numbers = self.numbers(life, partition)
         newest = self.entry(life, partition, max(numbers))
         if isinstance(newest, NotWholeError) or newest.holder is not None:
@@ -98,9 +98,9 @@ class RoleLogs:
         return self._read[place]
 
     def holders(self, life: int, partition: int) -> Iterator[RoleEntry]:
-        """Yield an entry of each holder, the newest first; an entry that cannot be read, or is gone, is left out.
+        """Yield an entry of each holder, the newest first; leave out unreadable and missing entries.
 
-        Entries that others pass over by `switched` come last: that may be false.
+        Entries that later ones skip by `switched` come last: `switched` may be false.
         """
         numbers, passed = sorted(self.numbers(life, partition), reverse=True), list[int]()
         for _ in range(_MOST_STEPS):
@@ -116,25 +116,25 @@ class RoleLogs:
             numbers = [one for one in numbers[1:] if one < before]
 
     def was_read(self, life: int, partition: int, generation: Generation) -> bool:
-        """Return whether an entry calls a generation complete: as the current copy, or as the copy that it replaced."""
+        """Return whether an entry calls a generation complete: as the current copy, or as the replaced copy."""
         return any(_calls_complete(entry, generation) for entry in self.holders(life, partition))
 
     def was_complete(self, life: int, partition: int, generation: Generation) -> bool | None:
-        """Return whether any entry since a generation began calls it complete; None if it has more entries than are read."""
+        """Return whether any entry since a generation began calls it complete; None if the log has too many entries to read."""
         numbers = self._since(life, partition, generation)
         told = (self.entry(life, partition, number) for number in numbers[:_MOST_STEPS])
         is_named = any(isinstance(entry, RoleEntry) and _calls_complete(entry, generation) for entry in told)
         return True if is_named else None if len(numbers) > _MOST_STEPS else False
 
     def contradictions(self, newest: Mapping[int, tuple[int, RoleEntry]]) -> dict[int, str]:
-        """Say of several partitions, each with its life and newest entry, how the first entry with the holder contradicts it."""
+        """Return for several partitions, given with life and newest entry, how the first entry with the holder contradicts the newest."""
         told = side_by_side(
             _AT_ONCE, lambda one: self.contradiction(one[1][0], one[0], one[1][1]), newest.items(), "role"
         )
         return dict(zip(newest, told, strict=True))
 
     def contradiction(self, life: int, partition: int, newest: RoleEntry) -> str:
-        """Say how the first entry with the holder contradicts the newest one; empty: it does not, or is gone.
+        """Return how the first entry with the holder contradicts the newest one; empty: it does not, or is missing.
 
         A copy becomes the holder once. No later entry changes its end, `switched`, or what it replaced.
         """
@@ -152,14 +152,14 @@ class RoleLogs:
         return unknown if len(numbers) > _MOST_STEPS else ""
 
     def _is_switch(self, life: int, partition: int, number: int, first: RoleEntry) -> bool:
-        """Return whether the first entry with a holder may be its switch, by the entries before it that are still there."""
+        """Return whether the first entry with a holder may be its switch, according to the remaining entries before it."""
         if first.switched != number:
             return first.switched not in self.numbers(life, partition)
         before = self.entry(life, partition, number - 1) if number - 1 in self.numbers(life, partition) else None
         return not isinstance(before, RoleEntry) or first.replaced == (before.holder or HISTORY)
 
     def _since(self, life: int, partition: int, generation: Generation) -> list[int]:
-        """Return the entries since a generation began, the oldest first: later ones may be forged, and many."""
+        """Return the entries since a generation began, the oldest first: later entries may be forged, and many."""
         return sorted(one for one in self.numbers(life, partition) if one > generation.number)
 
     def put_by(self, life: int, partition: int, number: int) -> datetime | None:
@@ -176,7 +176,7 @@ def _calls_complete(entry: RoleEntry, generation: Generation) -> bool:
 
 
 def _of_switch(entry: RoleEntry) -> tuple[Holder, int | None, Holder]:
-    """Return what a switch says, and later entries with the same holder repeat. A copy may turn out to be unsure."""
+    """Return the part of a switch that later entries with the same holder repeat. `is_sure` is left out: it may change."""
     holder = replace(entry.holder, is_sure=False) if isinstance(entry.holder, CompleteCopy) else entry.holder
     return holder, entry.switched, entry.replaced
 
@@ -195,7 +195,7 @@ def list_role_logs(archive: Archive, topic: str) -> RoleLogs:
 
 
 def list_role_logs_at_once(archive: Archive) -> dict[str, RoleLogs]:
-    """List the role logs of all topics, in one listing: of many topics with short logs, that takes far fewer requests."""
+    """List the role logs of all topics, in one listing: for many topics with short logs, that takes far fewer requests."""
     prefix = archive.layout.control_prefix(ROLES)
     found: dict[str, RoleLogs] = {}
     for topic, items in groupby(archive.store.list(prefix), key=lambda item: _name_below(prefix, item)):
@@ -228,7 +228,7 @@ def _name_below(prefix: str, item: ListedObject) -> str:
 def read_role_logs(
     archive: Archive, topic: str, wanted: Collection[RolePlace] | None = None
 ) -> dict[RolePlace, ListedRoleLog]:
-    """Read the newest entry of each role log of a topic; of the wanted ones only, if `wanted` is given."""
+    """Read the newest entry of each role log of a topic; only of the wanted logs, if `wanted` is given."""
     logs = list_role_logs(archive, topic)
     listed = (
         RolePlace(topic=topic, life=life, partition=number)
@@ -249,7 +249,7 @@ def _read(logs: RoleLogs, place: RolePlace) -> ListedRoleLog:
 
 
 def list_all_role_logs(archive: Archive, wanted: Callable[[str], bool] | None = None) -> dict[str, RoleLogs]:
-    """List the role logs of all wanted topics that have any."""
+    """List the role logs of all wanted topics with a role log."""
     names = sorted(name for name in list_copied_topics(archive) if wanted is None or wanted(name))
     found = zip(names, side_by_side(_AT_ONCE, lambda name: list_role_logs(archive, name), names, "role"), strict=True)
     return {name: logs for name, logs in found if logs.listed}

@@ -1,4 +1,4 @@
-"""The role log of a compacted partition: numbered facts that say which copy of it is read, and who makes the next."""
+"""Reads and writes the role log of a compacted partition: numbered facts with the current copy, and the instance that makes the next one."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,12 +46,12 @@ class Generation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteCopy:
-    """A generation that had all of the log. Its objects end at `next`; from there to `position` the log held no record."""
+    """A generation that had the whole log. Its objects end at `next`; from there to `position` the log held no record."""
 
     generation: Generation
     next: _Offset
     position: _Offset
-    is_sure: Annotated[bool, Strict()]  # no: it may hold values whose tombstones were gone before they were read
+    is_sure: Annotated[bool, Strict()]  # no: it may hold values whose tombstones expired before they were read
 
     def __post_init__(self) -> None:
         if self.position < self.next:
@@ -67,7 +67,7 @@ def name_of_holder(whose: Holder) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """A generation that is read no more: neither the holder's nor the newest candidate's since the entry `since`."""
+    """A generation that is no longer read: since the entry `since`, neither the holder nor the newest candidate."""
 
     generation: Generation
     since: Number
@@ -75,14 +75,14 @@ class Left:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleEntry:
-    """An entry of a role log. It has the whole state: only the newest counts."""
+    """An entry of a role log. It has the whole state, so only the newest entry counts."""
 
     type: EntryType
-    instance: BoundedText  # who wrote it
+    instance: BoundedText  # the writer
     holder: Holder  # the current copy: an instance's, the history under `topics/`, or none
     switched: Number | None  # the entry that made it the holder
     broke: Number | None  # the entry that called this copy unsure
-    replaced: Holder  # what the holder replaced: behind the holder's end, its records are read
+    replaced: Holder  # the replaced copy: its records are read behind the holder's end
     candidate: Generation | None  # the newest generation that was begun
     left: Annotated[tuple[Item[Left], ...], Field(max_length=MOST_LEFT)]  # other generations that may still exist
 
@@ -95,7 +95,7 @@ class RoleEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolePlace:
-    """The partition, in one life, that a role log is about."""
+    """The partition of a role log, in one life."""
 
     topic: str
     life: int
@@ -132,7 +132,7 @@ class NumberedEntry(NamedTuple):
 
 
 class RoleLog(NamedTuple):
-    """One look at a role log: its newest entry, and when each entry was put, by the store's clock."""
+    """The state of a role log when it was read: its newest entry, and the put time of each entry, by the store's clock."""
 
     newest: NumberedEntry | None
     put_at: Mapping[int, datetime]
@@ -142,12 +142,12 @@ _ENTRY: Final = FactModel(RoleEntry)
 
 
 def read_newest_entry(archive: Archive, place: RolePlace) -> NumberedEntry | None:
-    """Read the entry that decides; None where the log has none. Raises NotWholeError."""
+    """Read the newest entry, which decides; None for an empty log. Raises NotWholeError."""
     return read_role_log(archive, place).newest
 
 
 def read_role_log(archive: Archive, place: RolePlace, known: NumberedEntry | None = None) -> RoleLog:
-    """List a role log, and read its newest entry, unless that is known already. Raises NotWholeError."""
+    """List a role log, and read its newest entry, unless it is already known. Raises NotWholeError."""
     put_at = dict(_listed(archive, place))
     number = max(put_at, default=None)
     if number is None:
@@ -158,7 +158,7 @@ def read_role_log(archive: Archive, place: RolePlace, known: NumberedEntry | Non
 
 
 def read_entry(archive: Archive, place: RolePlace, number: int) -> RoleEntry:
-    """Read an entry that was listed. Raises NotWholeError."""
+    """Read a listed entry. Raises NotWholeError."""
     return _entry_of(read_fact(archive, place.stream, number), archive, place, number)
 
 
@@ -181,7 +181,7 @@ def _fact_of(entry: RoleEntry, place: RolePlace) -> Fact:
 
 
 def _entry_of(fact: Fact, archive: Archive, place: RolePlace, number: int) -> RoleEntry:
-    """Read an entry, if it speaks of the partition under whose key it was found, and of nothing that is still to come."""
+    """Read an entry. Refuse it if it names another partition than its key, or a later entry."""
 
     def refusal(why: str) -> CorruptSegmentError:
         key = archive.layout.fact_key(place.stream, number)

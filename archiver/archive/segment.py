@@ -1,4 +1,4 @@
-"""Opens one object of records that was fetched whole: its header, blocks and records, compared with its facts."""
+"""Opens one wholly fetched segment: its header, blocks and records, compared with its facts. Readers and `verify` use it."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -22,15 +22,15 @@ class LoadedSegment:
     content: memoryview
     header: ContainerHeader
     facts: SegmentFacts | None  # None: an object of v1.0
-    has_metadata: bool  # its metadata has the facts, too; a copy of the bytes alone has them in its header only
+    has_metadata: bool  # its metadata also has the facts; a copy of the bytes alone has them only in its header
 
     @property
     def is_of_ours(self) -> bool:
-        """Return whether this program or an earlier one of it has written the object; those of v1.0 have no facts."""
+        """Return whether this program or an earlier version has written the object; objects of v1.0 have no facts."""
         return RECORD_SCHEMAS[self.header.schema].second_version or self.facts is not None
 
     def check_bytes(self) -> None:
-        """Compare everything behind the header with the SHA-256 of the facts, if there are facts."""
+        """Compare all bytes behind the header with the SHA-256 of the facts, if it has facts."""
         if self.facts is None:
             return
         actual = hashlib.sha256(self.content[self.header.size :]).hexdigest()
@@ -41,7 +41,7 @@ class LoadedSegment:
             )
 
     def check_records(self, counted: int, last_offset: int) -> None:
-        """Compare the records that were read with the facts: an object cut at a block boundary is a shorter valid file."""
+        """Compare the read records with the facts: an object cut at a block boundary is a shorter valid file."""
         if self.facts is not None and (counted, last_offset) != (self.facts.records, self.facts.last):
             raise CorruptSegmentError(
                 f"{self.key}: {spell_count(counted, 'record')} up to offset {last_offset}, not {self.facts.records} up to"
@@ -62,9 +62,9 @@ class LoadedSegment:
     def frames(
         self, topic: str, partition: int, from_offset: int = 0, until_offset: int | None = None
     ) -> Iterator[Frame]:
-        """Read the records from one offset on and below another, without empty frames; all are compared with the facts.
+        """Read the records from one offset on and below another, without empty frames; compare all records with the facts.
 
-        Raises CorruptSegmentError, before the first frame when the bytes are not those that were written.
+        Raises CorruptSegmentError; before the first frame if the bytes differ from the written ones.
         """
         self.check_bytes()
         counted = 0
@@ -84,7 +84,7 @@ class LoadedSegment:
 def open_segment(content: bytes | memoryview, metadata: Mapping[str, str], key: str) -> LoadedSegment:
     """Read the Avro header of an object, and compare its facts with those of the object's metadata.
 
-    Metadata without facts is that of an object of v1.0, or of a copy that lost them: the header's facts, if any, are used.
+    An object of v1.0, or a copy that lost its metadata, has no facts there: the header's facts, if any, are used.
     Raises NotWholeError.
     """
     view = memoryview(content)

@@ -1,4 +1,4 @@
-"""The facts of one segment, as values and as the text that metadata and Avro header carry (docs/format.md §4)."""
+"""Defines the facts of one segment, and encodes them as text for metadata and Avro header (docs/format.md §4)."""
 
 import hashlib
 import re
@@ -19,32 +19,32 @@ PREFIX_IN_HEADER = "archiver."
 FACTS_SHA256 = PREFIX_IN_METADATA + "facts-sha256"
 SIGNATURE = (
     PREFIX_IN_METADATA + "signature"
-)  # put by programs that sign objects; no fact, and not in the checksum of facts
-UNENCRYPTED = "none"  # the only name of a block codec that is known as yet
+)  # added by programs that sign objects; not a fact, and not in the checksum of facts
+UNENCRYPTED = "none"  # the only known name of a block codec
 NOT_IN_ALL = ("unserved", "stable_end")  # facts that objects of earlier programs lack
-NOT_IN_INDEX = ("transactions",)  # facts of few objects, which only a reader of the whole object needs
+NOT_IN_INDEX = ("transactions",)  # facts of few objects, needed only by readers of the whole object
 MOST_TRANSACTIONS = 8  # ranges in one object: metadata may take 2 KB
-_MOST_CODEC = 60  # characters of a name that are told
-# Some stores drop metadata with an empty value; the checksum shows that it was there.
+_MOST_CODEC = 60  # the most characters of a name in a message
+# Some stores drop metadata with an empty value; the checksum shows that it existed.
 _MAY_BE_EMPTY = (PREFIX_IN_METADATA + "topic-id", PREFIX_IN_METADATA + "holes")
 
 
 class HoleCause(StrEnum):
-    """Why offsets inside a coverage were not there to be read."""
+    """Why offsets inside a coverage could not be read."""
 
     EXPIRED = "expired"  # the log start had moved past the position
-    BEFORE_START = "before-start"  # `backup.start` asked for a later beginning
+    BEFORE_START = "before-start"  # `backup.start` set a later beginning
     UNREADABLE = "unreadable"  # Kafka had an unreadable batch there, which `backup.unreadable: skip` skipped
     UNDECIDED = "undecided"  # records of a transaction without an outcome, left out on purpose
-    ERASED = "erased"  # records that a later rewrite of the object left out, on request
+    ERASED = "erased"  # records that a later rewrite of the object left out on request
 
 
-_FIRST_CAUSES = frozenset({HoleCause.EXPIRED, HoleCause.BEFORE_START})  # those of the first format
+_FIRST_CAUSES = frozenset({HoleCause.EXPIRED, HoleCause.BEFORE_START})  # the causes of the first format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """Offsets first_offset..last_offset, inclusive, that Kafka no longer had, or that could not be read from Kafka."""
+    """Offsets first_offset..last_offset, inclusive, that Kafka no longer had, or that could not be read from it."""
 
     first_offset: int
     last_offset: int
@@ -106,7 +106,7 @@ class SegmentFacts:
     largest_record: int
     source_bytes: int
     holes: tuple[Hole, ...] = field(default=())
-    unserved: int | None = None  # None: of a program that did not count it
+    unserved: int | None = None  # None: written by a program that did not count it
     stable_end: int | None = None  # the highest last stable offset of its fetches; None: unknown
     transactions: tuple[TransactionRange, ...] | None = None  # of `__consumer_offsets`; None: it has none
     sha256: str
@@ -135,7 +135,7 @@ class SegmentFacts:
             raise ValueError("a number that is too small or too large for what it tells")
 
     def lacks_until(self, begin: int = 0) -> int:
-        """Return the offset below which the successors of missing records are; 0: nothing is missing.
+        """Return the offset that is above all successors of missing records; 0: nothing is missing.
 
         Holes below `begin` do not count. The largest number: unknown, or no record replaced the missing ones.
         """
@@ -151,24 +151,24 @@ class SegmentFacts:
         return min((hole.first_offset for hole in holes if hole.first_offset > offset), default=None)
 
     def differing(self, other: "SegmentFacts") -> list[str]:
-        """Name the facts in which another segment differs."""
+        """Return the names of the facts that differ in another segment."""
         ours, theirs = self._texts(), other._texts()  # noqa: SLF001 - of the same class
         return [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
 
     def is_noted_as(self, noted: object) -> bool:
-        """Tell whether an index notes these facts; programs that do not know a later fact leave it out."""
+        """Return whether facts noted in an index equal these; programs that do not know a later fact leave it out."""
         if not isinstance(noted, SegmentFacts):
             return False
         left_out = {name: None for name in (*NOT_IN_ALL, *NOT_IN_INDEX) if getattr(noted, name) is None}
         return noted == replace(self, **left_out)  # type: ignore[arg-type]
 
     def to_metadata(self) -> dict[str, str]:
-        """As object metadata, with their checksum: no checksum of the bytes tells when they are changed."""
+        """Return the facts as object metadata, with a checksum: checksums of the bytes do not cover metadata."""
         texts = {PREFIX_IN_METADATA + name: text for name, text in self._texts().items()}
         return {**texts, FACTS_SHA256: _checksum(texts)}
 
     def to_header(self) -> dict[str, str]:
-        """As entries of the Avro header."""
+        """Return the facts as entries of the Avro header."""
         return {PREFIX_IN_HEADER + name: text for name, text in self._texts().items()}
 
     def _texts(self) -> dict[str, str]:
@@ -194,7 +194,7 @@ class Bounds:
 
 
 class PartFacts(NamedTuple):
-    """The facts that a plan keeps of an object, or of those of its records that were chosen."""
+    """The facts of an object, or of its chosen records, in a plan."""
 
     is_exact: (
         bool  # facts of exactly the wanted records; otherwise upper bounds, as only a part of the object is wanted
@@ -213,7 +213,7 @@ class PartFacts(NamedTuple):
 
 
 def check_named(facts: SegmentFacts | Bounds, base: int, named_next: int | None, key: str) -> None:
-    """Compare facts with the name of their object; only the name of a merged one has `named_next`. Raises CorruptSegmentError."""
+    """Compare facts with the name of their object; only merged objects have `named_next`. Raises CorruptSegmentError."""
     if facts.base != base or named_next not in {None, facts.next}:
         raise CorruptSegmentError(
             f"{key}: its facts cover {facts.base}..{facts.next}, its name says otherwise; bring its older version back"
@@ -230,14 +230,14 @@ def named_facts(metadata: Mapping[str, str], base: int, named_next: int | None, 
 
 
 def spell_fact(name: str, value: object) -> str:
-    """Spell one fact, as metadata and header have it."""
+    """Spell one fact, as in metadata and header."""
     if isinstance(value, tuple):
         return ("," if name == "timestamp_types" else ";").join(str(part) for part in value)
     return f"{value:016x}" if name == "digest" else str(value)
 
 
 def facts_from_metadata(metadata: Mapping[str, str], key: str) -> SegmentFacts | None:
-    """The facts in object metadata; None when it has none of ours (a v1.0 object)."""
+    """Return the facts in object metadata; None if it has none of ours (a v1.0 object)."""
     told = metadata.get(FACTS_SHA256)  # older objects have no checksum
     whole = dict.fromkeys(_MAY_BE_EMPTY, "") | dict(metadata)
     is_good = told is None or told == _checksum(whole)
@@ -252,7 +252,7 @@ def facts_from_metadata(metadata: Mapping[str, str], key: str) -> SegmentFacts |
 
 
 def facts_from_header(header: Mapping[str, str], key: str) -> SegmentFacts | None:
-    """The facts in an Avro header; None when it has none of ours (a v1.0 object)."""
+    """Return the facts in an Avro header; None if it has none of ours (a v1.0 object)."""
     return _parse(header, PREFIX_IN_HEADER, key)
 
 
@@ -300,7 +300,7 @@ def _parse(texts: Mapping[str, str], prefix: str, key: str) -> SegmentFacts | No
 
 
 def format_for(holes: Iterable[Hole]) -> int:
-    """Return the version to write: readers of the first format do not know the other causes, and take them for damage."""
+    """Return the version to write: readers of the first format treat the later causes as damage."""
     return FORMAT_VERSION if any(hole.cause not in _FIRST_CAUSES for hole in holes) else _FIRST_FORMAT
 
 
@@ -308,7 +308,7 @@ TEXTS = frozenset({"writer", "cluster_id", "topic_id", "sha256", "encryption"})
 
 
 def parse_fact(name: str, text: str) -> object:
-    """Parse one fact, as `spell_fact` spells it and no other way. Raises ValueError."""
+    """Parse one fact, only in the exact spelling of `spell_fact`. Raises ValueError."""
     if len(text) > MOST_TEXT:
         raise ValueError(f"a text of {len(text):,} characters")
     if name in TEXTS:

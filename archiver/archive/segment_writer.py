@@ -1,4 +1,4 @@
-"""Makes one segment: takes rows of a partition until it is full, and becomes one object."""
+"""Writes one segment: collects rows of a partition until it is full, and makes one object of them. Backups and compacted copies use it."""
 
 import hashlib
 import io
@@ -29,7 +29,7 @@ MOST_HOLES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLimits:
-    """When a segment is full. 0: no limit."""
+    """The limits of a full segment. 0: no limit."""
 
     uncompressed_bytes: int
     records: int = 0
@@ -39,7 +39,7 @@ class SegmentLimits:
 
 @dataclass(slots=True, kw_only=True)
 class FinishedSegment:
-    """A segment that only has to be put: its facts, its header, and the file that holds its blocks."""
+    """A segment that is ready to be put: its facts, its header, and the file with its blocks."""
 
     source: PartitionSource
     facts: SegmentFacts
@@ -54,11 +54,11 @@ class FinishedSegment:
             return SegmentBody(self.header, self.blocks)
 
     def discard(self) -> None:
-        """Delete the local file: the object will be made again. A reader that has the file open keeps it."""
+        """Delete the local file: the object will be made again. A reader with the file open can still read it."""
         self.blocks.unlink(missing_ok=True)
 
     def recycle(self) -> None:
-        """Give the local file back to be overwritten: the object is durable, and no put reads the file any more."""
+        """Return the local file for overwriting: the object is durable, and no put reads the file any more."""
         self.spool.give_back(self.blocks)
 
 
@@ -111,7 +111,7 @@ class SegmentBody(io.RawIOBase):
 
 
 def higher_end(one: int | None, other: int | None) -> int | None:
-    """Return the higher of two last stable offsets; None, which is any offset, if one of them is not known."""
+    """Return the higher of two last stable offsets; None (any offset) if one of them is unknown."""
     return None if one is None or other is None else max(one, other)
 
 
@@ -122,7 +122,7 @@ class _Coverage:
     leader_epoch: int = -1
     source_bytes: int = 0
     left_out: int = 0  # markers and aborted records
-    stable_end: int | None = 0  # None: an answer had none
+    stable_end: int | None = 0  # None: an answer had no last stable offset
     holes: list[Hole] = field(default_factory=list)
 
     def unserved(self, records: int) -> int:
@@ -132,10 +132,10 @@ class _Coverage:
 
 
 class OpenSegment:
-    """Rows of one partition on their way into one object.
+    """Rows of one partition that are being written to one object.
 
-    Compressed blocks go to a local file that means nothing after a crash: Kafka is the truth. The file is opened for
-    each append, so that thousands of open segments do not need thousands of file handles.
+    Compressed blocks are appended to a local file, which is worthless after a crash: Kafka still has the records. The file is
+    opened for each append, so that thousands of open segments do not need thousands of file handles.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class OpenSegment:
             overflow=spool.overflow,
         )
         self._spool = spool
-        # The name leaves the topic out: a topic's name may be as long as a file's name may be.
+        # The name leaves out the topic: a topic's name may be as long as the limit of file names.
         self._file = spool.new_file(f"{source.partition}-{base}")
         self._budget = blocks or BlockBudget()
         self._budget.enter()
@@ -186,11 +186,11 @@ class OpenSegment:
                 and self._uncompressed + self._blocks.pending_bytes >= limits.uncompressed_bytes
             )
             or (limits.records > 0 and self.records >= limits.records)
-            or (self.records > 0 and len(self._coverage.holes) >= MOST_HOLES)  # holes alone are no segment
+            or (self.records > 0 and len(self._coverage.holes) >= MOST_HOLES)  # holes alone make no segment
         )
 
     def append(self, frame: Frame, start: int) -> int:
-        """Take rows from `start` on, up to and with the one that fills the segment. Returns the first row not taken."""
+        """Append rows from `start` on, up to and with the row that fills the segment. Returns the first row not appended."""
         row = start
         if row < len(frame) and frame.table[Column.OFFSET, row] < self.next:
             raise ValueError(f"{self.source}: offset {frame.table[Column.OFFSET, row]} is below {self.next}")
@@ -209,7 +209,7 @@ class OpenSegment:
         return row
 
     def _left_bytes(self) -> int:
-        """How large the current block may grow when the segment's limit is near."""
+        """Return how large the current block may grow near the segment's limit."""
         limit = self._limits.uncompressed_bytes
         return limit - self._uncompressed if limit else BLOCK_BYTES
 
@@ -224,7 +224,7 @@ class OpenSegment:
     ) -> None:
         """Extend the coverage to where the fetch ended: past markers, aborted records and compacted offsets.
 
-        `left_out`: how many markers and aborted records were there. Whatever else has no record was not served.
+        `left_out`: the number of markers and aborted records. All other offsets without a record were not served.
         `stable_end`: the last stable offset of the answer; None if it had none.
         """
         coverage = self._coverage
@@ -235,11 +235,11 @@ class OpenSegment:
         coverage.stable_end = higher_end(coverage.stable_end, stable_end)
 
     def forget_epoch(self) -> None:
-        """Forget the epoch: the coverage will end behind batches that were never seen."""
+        """Forget the epoch: the coverage will end behind batches that were never read."""
         self._coverage.leader_epoch = -1
 
     def note_hole(self, hole: Hole) -> None:
-        """Record that offsets were not there to be read; they become part of the coverage."""
+        """Record offsets that could not be read; they become part of the coverage."""
         holes = self._coverage.holes
         last = holes[-1] if holes else None
         if last is not None and last.cause is hole.cause and last.last_offset + 1 == hole.first_offset:
@@ -262,9 +262,9 @@ class OpenSegment:
                 self._file_bytes += file.write(piece)
 
     def finish(self, transactions: tuple[TransactionRange, ...] = ()) -> FinishedSegment:
-        """Write pending rows and state the facts. The segment must have a record; it cannot be used afterwards.
+        """Write pending rows and compute the facts. The segment must have a record; it cannot be used afterwards.
 
-        `transactions`: of records of `__consumer_offsets`, how long they may have waited for the marker of their commit.
+        `transactions`: for records of `__consumer_offsets`, how long they may have waited for their commit marker.
         """
         if not self.records:
             raise ValueError(f"{self.source}: there is no segment without a record")

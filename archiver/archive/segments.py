@@ -1,4 +1,4 @@
-"""Columns of all segments of a partition, and their readings: the offsets that a reader takes from each segment."""
+"""Holds all segments of a partition in columns, with their readings: the offsets to read of each segment. Inventories consist of them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,11 +41,11 @@ class Segment:
 
 
 class Segments(Lazy[Segment]):
-    """Segments of one partition in one life: some entries of the topic directory, and when their objects were put."""
+    """Segments of one partition in one life: some entries of the topic directory, and the put times of their objects."""
 
     def __init__(self, partition: Partition, stem: str, entries: Entries, rows: Places, put: Numbers) -> None:
         self.partition = partition
-        self.stem = stem  # what all keys begin with
+        self.stem = stem  # the common beginning of all keys
         self._entries = entries
         self._rows = rows
         self.put = put  # ticks
@@ -107,12 +107,12 @@ class Segments(Lazy[Segment]):
 
     @property
     def has_facts(self) -> Numbers:
-        """Return for each segment whether it has facts; one without is of v1.0."""
+        """Return for each segment whether it has facts; a segment without facts is of v1.0."""
         return self._entries.has_facts(self._rows)
 
     @property
     def known(self) -> "Segments":
-        """Return only the segments with facts: all but those of v1.0."""
+        """Return only the segments with facts: all except v1.0."""
         has_facts = self.has_facts
         return self if has_facts.all() else self.only(np.flatnonzero(has_facts))
 
@@ -140,7 +140,7 @@ class Segments(Lazy[Segment]):
         return self.only(self.places_with_holes())
 
     def places_with_holes(self) -> Places:
-        """Return which segments have holes."""
+        """Return the places of segments with holes."""
         has_holes = np.array([trait is not None and bool(trait.holes) for trait in self._entries.traits], bool)
         return np.flatnonzero(has_holes[self.numbers("kind")]) if has_holes.any() else slice(0, 0)
 
@@ -149,7 +149,7 @@ class Segments(Lazy[Segment]):
         return (one.facts for one in self.with_holes() if isinstance(one.facts, SegmentFacts))
 
     def origins(self) -> dict[tuple[str, str], int]:
-        """Count the objects by topic id and cluster id, as in their facts."""
+        """Count the objects by the topic id and cluster id of their facts."""
         kinds, counts = np.unique(self.numbers("kind"), return_counts=True)
         found: dict[tuple[str, str], int] = {}
         for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
@@ -167,7 +167,7 @@ class Segments(Lazy[Segment]):
                 yield f"{self.stem}{offsets_name(base, named or None, rewrite)}"
 
     def content_ids(self) -> Iterator[str]:
-        """Return for each segment what identifies its content: its digest, or the ETag of a v1.0 object."""
+        """Return for each segment the id of its content: its digest, or the ETag of a v1.0 object."""
         rows, has_facts = self._rows, self.has_facts
         digests, etags = (self._entries.texts(name).only(rows) for name in ("sha256", "etag"))
         for places in chunks(len(self)):
@@ -204,7 +204,7 @@ class Readings(Lazy[SegmentSlice]):
     def __init__(self, segments: Segments, from_offset: Numbers, until_offset: Numbers | None = None) -> None:
         self.segments = segments
         self.from_offset = from_offset
-        self.until_offset = until_offset  # 0: up to the segment's end; None: that holds for all
+        self.until_offset = until_offset  # 0: up to the segment's end; None: all end there
 
     def __len__(self) -> int:
         return len(self.from_offset)
@@ -271,7 +271,7 @@ class Readings(Lazy[SegmentSlice]):
 
 
 def blocks_of(readings: Sequence[SegmentSlice]) -> tuple[Readings, ...]:
-    """Split readings of several lives by life: only within a life they are columns."""
+    """Split readings of several lives by life: columns have only one life."""
     return tuple(block if isinstance(block, Readings) else _readings(block) for block in Chain([readings]).blocks)
 
 

@@ -1,4 +1,4 @@
-"""Local files that hold the blocks of open segments. They mean nothing after a crash: Kafka is the truth."""
+"""Manages the local files with the blocks of open segments. They are worthless after a crash: Kafka still has the records."""
 
 import errno
 import fcntl
@@ -13,23 +13,23 @@ from typing import IO, Final, cast
 
 from archiver.errors import SpoolFullError, TemporaryError, UsageError
 
-# Not `archiver-spool-`, the former name: versions that judged a folder by a PID would delete ours, and do not lock theirs.
+# Not the former name `archiver-spool-`: its versions judge a folder by a PID, so they would delete ours, and do not lock theirs.
 _PREFIX: Final = "archiver-blocks-"
-_SHARE: Final = 0.8  # of the free space: fetched data comes on top
-_KEPT_SHARE: Final = 8  # one part in so many of a spool may be files that wait to be overwritten
+_SHARE: Final = 0.8  # of the free space: fetched data needs more
+_KEPT_SHARE: Final = 8  # one part in so many of a spool may be kept files
 _MOST_KEPT_BYTES: Final = 256 * 1024 * 1024
 _IN_MEMORY_BYTES: Final = 1024 * 1024
 _KEPT_FROM_BYTES: Final = 1024 * 1024  # a smaller file is not worth keeping
-# A disk that was full has room again with so much free, or, if that is less, with one part in so many.
+# A full disk has room again with so much free space, or, if that is less, with one part in so many.
 _LEAST_ROOM_BYTES: Final = 64 * 1024 * 1024
 _LEAST_ROOM_SHARE: Final = 20
 
 
 class Spool:
-    """The files of one process, in a folder of its own. Safe for many threads.
+    """The files of one process, in its own folder. Thread-safe.
 
-    Files that are done with are kept, within `keeps_bytes`, to be overwritten: new pages for each block would cost the kernel
-    up to a fourteenth of a backup's CPU (docs/decisions/0012).
+    Used files are kept, within `keeps_bytes`, and overwritten: new pages for each block would cost the kernel up to a
+    fourteenth of a backup's CPU (docs/decisions/0012).
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Spool:
         self._kept: list[tuple[Path, int]] = []
 
     def new_file(self, name: str) -> Path:
-        """Return a file to write to from its start; its present content means nothing."""
+        """Return a file to write from its start; its present content is meaningless."""
         with in_spool(self._folder):
             try:
                 made = self._new_file(name)
@@ -61,7 +61,7 @@ class Spool:
             with self._lock:
                 kept = self._kept.pop()[0] if self._kept else None
             if kept is not None:
-                with suppress(FileNotFoundError):  # someone swept the folder
+                with suppress(FileNotFoundError):  # another process swept the folder
                     kept.replace(made)
         return made
 
@@ -84,7 +84,7 @@ class Spool:
         try:
             disk = shutil.disk_usage(self._folder)
         except OSError:
-            return True  # the next writer finds out
+            return True  # the next write shows it
         return disk.free >= min(_LEAST_ROOM_BYTES, disk.total // _LEAST_ROOM_SHARE)
 
     def give_back(self, file: Path) -> None:
@@ -102,7 +102,7 @@ class Spool:
 
 @contextmanager
 def open_spool(directory: Path | None, most_bytes: int) -> Iterator[Spool]:
-    """Make a spool in a directory (default: the system's for temporary files), and delete it in the end."""
+    """Make a spool in a directory (default: the system's directory for temporary files), and delete it in the end."""
     parent = Path(directory or tempfile.gettempdir())
     with ExitStack() as stack:
 
@@ -141,9 +141,9 @@ def in_spool(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _own_folder(parent: Path) -> Iterator[Path]:
-    """Make a folder, and hold a lock on it while it is ours: a PID would mean nothing in another container.
+    """Make a folder, and lock it while it is ours: a PID has no meaning in another container.
 
-    systemd-tmpfiles, too, leaves a locked folder alone.
+    systemd-tmpfiles also skips a locked folder.
     """
     folder, lock = None, None
     while folder is None:
@@ -174,7 +174,7 @@ def _sweep(parent: Path) -> None:
 
 
 def lock_folder(folder: Path) -> int | None:
-    """Lock a folder; None where the file system has no locks: there, nobody else can lock and delete it, either.
+    """Lock a folder; None where the file system has no locks: no other process can lock and delete it there, either.
 
     Raises BlockingIOError when another process holds it.
     """

@@ -1,6 +1,6 @@
-"""The store's clock, as well as a process can know it: by the Last-Modified of objects that it has put itself.
+"""Bounds the store's clock by the Last-Modified of objects that this process has put.
 
-No two processes need to agree on the time of their machines: what one has noted, another judges by the same clock.
+All processes note and compare times by the store's clock, so the clocks of their machines need not agree.
 """
 
 import time
@@ -12,13 +12,13 @@ from archiver.config.quantities import spell_time
 from archiver.errors import StoreError
 from archiver.store.port import ObjectStore
 
-WHOLE_SECOND_MS: Final = 1000  # Last-Modified has whole seconds, and leaves the rest out
-_MOST_APART_MS: Final = 15 * 60 * 1000  # so far a store's and a machine's clock may differ before anything is deleted
-_DRIFT: Final = 0.001  # a clock that is corrected gradually drifts by at most half of this
+WHOLE_SECOND_MS: Final = 1000  # Last-Modified has whole seconds, rounded down
+_MOST_APART_MS: Final = 15 * 60 * 1000  # the largest difference of the store's and a machine's clock for deletions
+_DRIFT: Final = 0.001  # a gradually corrected clock drifts by at most half of this
 
 
 def since_boot_s() -> float:
-    """A clock that never goes back and, if the system has one, also counts while the machine sleeps."""
+    """Return a monotonic time in seconds. If the system has such a clock, it also counts while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -35,7 +35,7 @@ def machine_now_ms() -> int:
 
 
 def agreed_now_ms(store: ObjectStore) -> int:
-    """Ask the store for its time. Raises StoreError where this machine's clock is far from it: one of both is wrong."""
+    """Return the store's time. Raises StoreError if this machine's clock is far from it: one of both is wrong."""
     before_ms = machine_now_ms()
     told_ms = epoch_ms(store.now())
     after_ms = machine_now_ms()
@@ -48,7 +48,7 @@ def agreed_now_ms(store: ObjectStore) -> int:
 
 
 class _Bound(NamedTuple):
-    """The store's clock at an instant of ours, at least or at most."""
+    """A lower or upper bound of the store's clock at an instant of ours."""
 
     at_s: float
     ms: float
@@ -59,25 +59,25 @@ class _Bound(NamedTuple):
 
 
 class StoreClock:
-    """Bounds of the store's clock. `mono_s`: a clock of this machine that never goes back."""
+    """Bounds of the store's clock. `mono_s`: a monotonic clock of this machine."""
 
     def __init__(self, mono_s: Callable[[], float] = since_boot_s) -> None:
         self._mono_s = mono_s
         self._earliest: _Bound | None = None
         self._latest: _Bound | None = None
-        self.set_back_ms = 0  # by how much the store's clock was set back in all, at the most
+        self.set_back_ms = 0  # the upper bound of all steps back of the store's clock
 
     @property
     def is_known(self) -> bool:
-        """Return whether an object was put yet: before that, the store's clock is unknown."""
+        """Return whether an object was already put: before the first put, the store's clock is unknown."""
         return self._earliest is not None
 
     def note(self, put_started_mono_s: float, put_ended_mono_s: float, last_modified: datetime) -> None:
-        """Note when an object was put, by both clocks. Only of an object that this very put has made."""
+        """Note the put time of an object by both clocks. Valid only if this very put has made the object."""
         told_ms = epoch_ms(last_modified)
         earliest = _Bound(put_ended_mono_s, told_ms)
         latest = _Bound(put_started_mono_s, told_ms + WHOLE_SECOND_MS)
-        if self._contradicts(earliest, latest, put_ended_mono_s):  # the store's clock was set, or ours stood still
+        if self._contradicts(earliest, latest, put_ended_mono_s):  # the store's clock was set, or ours stopped
             self._note_set_back(earliest, put_ended_mono_s)
             self._earliest, self._latest = earliest, latest
             return
@@ -115,7 +115,7 @@ class StoreClock:
 def _closer(
     choose: Callable[[float, float], float], drift: float, at_s: float, known: _Bound | None, told: _Bound
 ) -> _Bound:
-    """Return what bounds the store's clock more closely."""
+    """Return the closer bound of the store's clock."""
     if known is None:
         return told
     return _Bound(at_s, choose(known.reached(at_s, drift), told.reached(at_s, drift)))

@@ -1,4 +1,4 @@
-"""Reports of retention sweeps: deleted and kept objects by topic, with reasons (docs/format.md §8)."""
+"""Reads and writes the reports of retention sweeps: deleted and kept objects by topic, with reasons (docs/format.md §8)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ Reasons = Annotated[Mapping[str, Item[Number]], Field(max_length=_MOST_REASONS)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptTopic:
-    """What a sweep took of a topic, and why the rest stayed. `stopped`: why it ended before its end; empty: it did not."""
+    """Deleted objects of a topic, and why the rest was kept. `stopped`: why the sweep ended early; empty: it did not."""
 
     objects: Number
     records: Number
@@ -33,7 +33,7 @@ class SweptTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptControl:
-    """What a sweep took of one kind of control objects, and why groups of them stayed."""
+    """Deleted control objects of one kind, and why groups of them were kept."""
 
     groups: Number
     objects: Number
@@ -45,8 +45,8 @@ class SweptControl:
 class SweepReport:
     """One run. `kept`: topics without deletions, and why; `refused`: deletes that the store refused.
 
-    `waiting`: topics that need an agreement; `failed`: objects that could not be listed, asked or read whole.
-    A life of a topic that was created again is named `<topic>@<life>`. `without_kafka`: it asked no cluster.
+    `waiting`: topics that need an agreement; `failed`: objects that could not be listed or read whole.
+    A life of a topic that was created again is named `<topic>@<life>`. `without_kafka`: it used no cluster.
     """
 
     begun_ms: Number
@@ -69,16 +69,16 @@ _KIND: Final = NoteKind(SweepReport, NoteDamage("a sweep's result", "the next sw
 
 
 def read_last_report(archive: Archive) -> SweepReport | None:
-    """Read the report of the last sweep; None if there was none. Raises NotWholeError."""
+    """Read the report of the last sweep; None if no sweep has run. Raises NotWholeError."""
     return _KIND.at(archive, _REPORTS).read()
 
 
 def append_report(archive: Archive, report: SweepReport) -> None:
-    """Put a report behind those of earlier sweeps, also where the last one cannot be read."""
+    """Append a report to the reports of earlier sweeps, even if the last one is unreadable."""
     wanted = _KIND.encode(report)
     append_fact(archive, _REPORTS, lambda latest: None if latest == wanted else wanted)
 
 
 def old_reports(archive: Archive) -> list[str]:
-    """Return the keys of reports of long ago."""
+    """Return the keys of old reports, which may be deleted."""
     return _KIND.at(archive, _REPORTS).keys_of_old(_KEPT_REPORTS)

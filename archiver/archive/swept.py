@@ -1,4 +1,4 @@
-"""Offsets of a partition that sweeps have deleted: they are not lost (docs/format.md §14)."""
+"""Notes the offsets that sweeps have deleted from a partition, so that readers do not report them as lost (docs/format.md §14)."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ SWEPT: Final = "swept"
 MOST_RANGES: Final = 100_000  # held objects between deleted ones
 _KEPT_FACTS: Final = 100
 _Offset = Annotated[int, Strict(), Field(ge=0, le=MOST_OFFSET)]
-Range = tuple[int, int]  # from, and up to but not with
+Range = tuple[int, int]  # begin, and exclusive end
 
 
 class SweptPlace(NamedTuple):
@@ -43,7 +43,7 @@ class OffsetRanges:
 
     @classmethod
     def of(cls, ranges: Iterable[Range]) -> "OffsetRanges":
-        """Join ranges of any order; empty ones are left out."""
+        """Join ranges in any order; leave out empty ones."""
         joined: list[Range] = []
         for start, stop in sorted(one for one in ranges if one[0] < one[1]):
             if joined and start <= joined[-1][1]:
@@ -86,8 +86,8 @@ NOTHING_SWEPT: Final = OffsetRanges()
 class _Swept:
     """The ranges of a partition, in one life, that a sweep has deleted or is about to delete. The newest fact has all of them.
 
-    `noted_ms`: when a sweep last noted what it was about to delete, by the store's clock; 0: not known. `noted_by`: the run that
-    noted it, if no other one had a short while before; empty: several, or not known.
+    `noted_ms`: the time of the last note before a deletion, by the store's clock; 0: unknown. `noted_by`: the run that put it;
+    empty: unknown, or another run had put a note shortly before.
     """
 
     topic: BoundedText
@@ -141,13 +141,13 @@ def read_swept_note(archive: Archive, place: SweptPlace) -> tuple[OffsetRanges, 
 
 
 def was_swept(archive: Archive, place: SweptPlace, offset: int) -> bool:
-    """Return whether an offset counted as swept lately, even if it was withdrawn since. Raises NotWholeError."""
+    """Return whether an offset recently counted as swept, even if it was withdrawn since. Raises NotWholeError."""
     notes = _notes_of(archive, place).history()
     return any(one for note in notes for one in _ranges_of(note.value).within(offset, offset + 1))
 
 
 class Noting(NamedTuple):
-    """Who notes that something is about to go, and when. What another run has noted within `beside_ms` may go at the same time."""
+    """The run that notes a deletion, and the time. Another run's note within `beside_ms` may belong to a simultaneous deletion."""
 
     run: str
     now_ms: int
@@ -159,7 +159,7 @@ class Noting(NamedTuple):
 
 
 def note_going(archive: Archive, place: SweptPlace, ranges: OffsetRanges, noting: Noting) -> None:
-    """Write down that ranges are about to go, also if they count as swept: from now on others leave them alone for a while."""
+    """Note that ranges are about to be deleted, even if they already count as swept: other runs do not withdraw them for a while."""
     _write(archive, place, lambda before: before.plus(ranges), noting)
 
 
@@ -171,9 +171,9 @@ def add_swept(archive: Archive, place: SweptPlace, ranges: OffsetRanges) -> Offs
 def take_back_swept(
     archive: Archive, place: SweptPlace, ranges: OffsetRanges, noted_by: str | None = None
 ) -> OffsetRanges:
-    """Write down that ranges did not go: a loss of them must show. Returns what holds then.
+    """Remove ranges that were not deleted, so that a later loss is reported. Returns the resulting ranges.
 
-    `noted_by`: only if no other run has noted anything lately: another one may be about to delete its noted ranges.
+    `noted_by`: remove only if no other run has recently put a note: it may be about to delete its noted ranges.
     """
     return _write(archive, place, lambda before: before.minus(ranges), noted_by=noted_by)
 
@@ -194,7 +194,7 @@ def _write(
     *,
     noted_by: str | None = None,
 ) -> OffsetRanges:
-    """Append what a change makes of what holds, if it changes anything; in any case where something is noted."""
+    """Append the result of a change to the newest ranges, if it differs; with `noting`, always."""
 
     def noted(found: _Swept | None) -> _Swept | None:
         before = _ranges_of(found)
@@ -203,7 +203,7 @@ def _write(
         after = change(before)
         if after == before and noting is None:
             return None
-        if len(after.ranges) > MOST_RANGES:  # readers would refuse it, and all of them would count as lost
+        if len(after.ranges) > MOST_RANGES:  # readers would refuse it, and all ranges would count as lost
             raise ArchiverError(
                 f"{archive.layout.control_prefix(place.stream)}: would name {len(after.ranges):,} ranges, and readers take"
                 f" {MOST_RANGES:,}; release the holds between them"
@@ -224,7 +224,7 @@ def _write(
 
 
 def _place_of(stream: str) -> SweptPlace | None:
-    """Parse a stream; None: it is not one of these."""
+    """Parse a stream of swept ranges; None for other streams."""
     try:
         kind, topic, life, partition = stream.split("/")
         found = SweptPlace(topic, spelled_number(life), spelled_number(partition))

@@ -1,4 +1,4 @@
-"""What control facts say of topics: their shape, their lives, where their logs were cut back."""
+"""Reads and writes the control facts of topics: their shape, their lives, and where their logs were truncated."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,9 +35,9 @@ def _is_none(value: object) -> bool:
 
 POLICY: Final = "cleanup.policy"
 TOMBSTONES_KEPT: Final = "delete.retention.ms"
-EFFECTIVE: Final = (POLICY, TOMBSTONES_KEPT)  # configs that a fact has as they hold, wherever they were set
+EFFECTIVE: Final = (POLICY, TOMBSTONES_KEPT)  # configs that a fact has with effective values, wherever they were set
 _Effective = Annotated[Mapping[str, Item[_Config]] | None, Field(exclude_if=_is_none)]
-_SeenMs = Annotated[Number | None, Field(exclude_if=_is_none)]  # None: by a program from before it was noted
+_SeenMs = Annotated[Number | None, Field(exclude_if=_is_none)]  # None: noted by an earlier program
 _AcceptedGone = Annotated[Number | None, Field(exclude_if=_is_none)]
 
 
@@ -47,7 +47,7 @@ class Branch:
 
     offset: Number
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
-    seen_ms: _SeenMs = None  # when a backup found that the log was cut back
+    seen_ms: _SeenMs = None  # when a backup found that the log was truncated
 
     def __post_init__(self) -> None:
         if self.offset < 0 or self.leader_epoch < -1:
@@ -60,13 +60,13 @@ _WrittenBranch = Annotated[Branch, with_members("leader_epoch")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """One history of a topic. A life with a parent holds only the partitions whose logs were cut back, which are in `branches`."""
+    """One history of a topic. A life with a parent holds only the partitions with truncated logs, which are in `branches`."""
 
     life: Number
     topic_id: BoundedText
     parent: Number | None = None
     seen_ms: _SeenMs = None  # when a backup first saw the topic
-    earlier_seen_ms: _SeenMs = None  # when that backup had last seen the topic before it, if it had
+    earlier_seen_ms: _SeenMs = None  # when that backup had last seen the previous topic, if it had
     branches: Mapping[Item[_PartitionName], Item[_WrittenBranch]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,18 +82,18 @@ _WrittenLife = Annotated[Life, with_members("parent")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """Where the log of a partition ended at a time: what the archive lacks below it may be of any time behind `whole_ms`."""
+    """The end of a partition's log at a time. Records missing in the archive below it may have any time after `whole_ms`."""
 
     offset: Number
     at_ms: Number
-    whole_ms: _SeenMs = None  # until when the archive was known to have all then; None: not known
+    whole_ms: _SeenMs = None  # the time up to which the archive was known to be complete then; None: unknown
 
 
 _Ends = Annotated[Mapping[Item[_PartitionName], Item[LogEnd]], Field(exclude_if=lambda ends: not ends)]
 
 
 class SeenTopicId(NamedTuple):
-    """A topic id that brokers returned, and when."""
+    """A topic id that brokers returned, and its time."""
 
     topic_id: str
     at_ms: int
@@ -109,9 +109,9 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFact:
-    """What a topic is: its cluster, its number of partitions, the configs that were set on it, its lives.
+    """The state of a topic: its cluster, its number of partitions, the configs that were set on it, its lives.
 
-    `effective`: some configs as they hold, wherever they were set; None: not known.
+    `effective`: effective values of some configs, wherever they were set; None: unknown.
     """
 
     topic: BoundedText
@@ -120,8 +120,8 @@ class TopicFact:
     configs: Mapping[str, Item[_Config]]
     lives: tuple[Item[_WrittenLife], ...]
     effective: _Effective = None
-    accepted_gone: _AcceptedGone = None  # a life whose deletion in Kafka a user has accepted
-    ends: _Ends = field(default_factory=dict)  # of `__consumer_offsets`: what an archive must reach to be whole
+    accepted_gone: _AcceptedGone = None  # the life whose deletion in Kafka a user has accepted
+    ends: _Ends = field(default_factory=dict)  # of `__consumer_offsets`: the ends that a complete archive must reach
     _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ class TopicFact:
         roots: list[int] = []
         holders: dict[
             tuple[int, int], int
-        ] = {}  # the newest life of a root that holds a partition, where that is not the root itself
+        ] = {}  # the newest life of a root that holds a partition, if it is not the root itself
         for life in self.lives:
             if life.parent is not None and not 0 <= life.parent < life.life:
                 raise ValueError(f"life {life.life} of {self.topic} has parent {life.parent}")
@@ -146,7 +146,7 @@ class TopicFact:
 
     @property
     def is_accepted_gone(self) -> bool:
-        """Whether a user has accepted that Kafka no longer has the topic as it was seen last."""
+        """Whether a user has accepted that the topic, in its last seen life, was deleted from Kafka."""
         return self.accepted_gone == self.current.life
 
     @property
@@ -155,16 +155,16 @@ class TopicFact:
         return self.lives[-1]
 
     def root(self, life: int) -> int:
-        """Return the root of a life: lives of one root are of one topic.
+        """Return the root of a life: all lives of one root belong to one topic.
 
-        Topic ids are not enough for that: topics of brokers without ids all have the same one, the empty id.
+        Topic ids do not suffice: all topics of brokers without ids have the same empty id.
         """
         return self._roots[life]
 
     def life_of_partition(self, topic_id: str, partition: int) -> Life:
         """Return the life in which a partition continues. Raises KeyError for an unknown topic id.
 
-        Without a topic id, that is the topic that was recorded last.
+        Without a topic id, the topic recorded last counts.
         """
         named = [life.life for life in self.lives if topic_id in {"", life.topic_id}]
         found = self._holder(self.root(named[-1]), partition, len(self.lives)) if named else None
@@ -173,21 +173,21 @@ class TopicFact:
         return found
 
     def lineage(self, life: int, partition: int) -> list[Stretch]:
-        """Return which life holds which offsets of a partition, as it was when `life` was the newest; the root comes first."""
+        """Return the offsets of a partition in each life, as of when `life` was the newest; the root comes first."""
         stretches: list[Stretch] = []
         until: int | None = None
         holder = self._holder(self.root(life), partition, life + 1)
         while holder is not None:
             branch = holder.branches.get(partition)
             start = 0 if branch is None else branch.offset
-            if until is None or start < until:  # otherwise this life was cut back to below its own beginning
+            if until is None or start < until:  # otherwise this life was truncated below its own beginning
                 stretches.append(Stretch(holder.life, start, until))
                 until = start
             holder = None if holder.parent is None else self.lives[holder.parent]
         return stretches[::-1]
 
     def lives_of(self, root: int) -> list[int]:
-        """Return the lives that go back to one without a parent, that one first."""
+        """Return the lives of a root, the root first."""
         return [life for life, found in enumerate(self._roots) if found == root]
 
     def _holder(self, root: int, partition: int, below: int) -> Life | None:
@@ -214,7 +214,7 @@ def is_compacted(fact: TopicFact) -> bool | None:
 
 
 def cleanup_policy(fact: TopicFact) -> str | None:
-    """Return a topic's cleanup.policy, as the archive knows it; None: it does not."""
+    """Return a topic's cleanup.policy according to the archive; None: unknown."""
     return (fact.effective or {}).get(POLICY, fact.configs.get(POLICY))
 
 
@@ -224,14 +224,14 @@ def says_compact(policy: str) -> bool:
 
 
 def record_cluster(archive: Archive, cluster_id: str) -> None:
-    """Write down which cluster this archive is of, unless that is written down already. Raises StrangerError when the archive is another cluster's."""
+    """Note the cluster of this archive, unless it is already noted. Raises StrangerError if the archive is another cluster's."""
     held = append_only_fact(archive, CLUSTER, {"format": FACT_FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
         raise _another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
 
 
 def read_cluster(archive: Archive) -> str | None:
-    """Return the id of the cluster that this archive is of; None when that is not written down."""
+    """Return the id of the archive's cluster; None if it is not noted."""
     held = only_fact(archive, CLUSTER)
     return None if held is None else str(held.get("cluster_id"))
 
@@ -253,12 +253,12 @@ def read_topic_history(archive: Archive, topic: str) -> list[TopicFact]:
 
 
 def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
-    """Return what a topic was in a life, not what a later topic of that name is."""
+    """Return the newest note of a topic in one life, not of a later topic with its name."""
     return next((fact for fact in reversed(history) if fact.current.life == life), None)
 
 
 def list_known_topics(archive: Archive) -> frozenset[str]:
-    """List the names of the topics that were archived, or were to be archived."""
+    """List the names of the topics that were archived, or should have been."""
     return frozenset(filter(is_topic_name, archive.store.list_directories(archive.layout.control_prefix(TOPICS))))
 
 
@@ -306,7 +306,7 @@ def read_newest_topic_facts(
 
 
 def _update(archive: Archive, topic: str, change: Callable[[TopicFact | None], TopicFact | None]) -> TopicFact | None:
-    """Put what `change` makes of the newest note of a topic. Returns the note that counts afterwards."""
+    """Put the result of `change` on the newest note of a topic. Returns the note that counts afterwards."""
     return TOPIC_NOTES.at(archive, topic_stream(topic)).update(change)
 
 
@@ -324,11 +324,11 @@ def record_topic(
 ) -> TopicFact:
     """Note the present state of the topic, if it changed. Returns the resulting note, including the life.
 
-    `earlier` is the last sight of the topic before it, if this process had one.
+    `earlier`: the previous topic of that name, when this process last saw it, if it did.
 
-    `configs`, `effective` None: they cannot be read, and stay as known. A new topic id means a recreated topic: a life without a parent
-    begins. A life with an empty id is never continued. Raises StrangerError for another cluster. An instance that still sees the topic
-    of an earlier life writes nothing.
+    `configs`, `effective` None: they cannot be read, and the known values stay. A new topic id means a recreated topic: a life
+    without a parent begins. A life with an empty id is never continued. Raises StrangerError for another cluster. An instance that
+    still sees the topic of an earlier life writes nothing.
     """
     if not topic_id:
         raise ValueError(f"topic {topic} has no topic id")
@@ -359,7 +359,7 @@ def record_topic(
 def _lives_now(
     known: TopicFact | None, topic_id: str, seen_ms: int | None, earlier: SeenTopicId | None
 ) -> tuple[Life, ...]:
-    """Return the lives of a topic that now has this id. A life that begins was first seen now."""
+    """Return the lives of a topic that now has this id. A new life is first seen now."""
     if known is None:
         return (Life(life=0, topic_id=topic_id, seen_ms=seen_ms),)
     if topic_id in {life.topic_id for life in known.lives}:
@@ -371,7 +371,7 @@ def _lives_now(
 
 
 class UnnotedLives(NamedTuple):
-    """Lives with records that no note of the topic names; where nothing is noted of the topic, none. `problems`: a line each."""
+    """Lives with records that no note of the topic names; empty for a topic without notes. `problems`: a line each."""
 
     lives: frozenset[int]
     problems: tuple[str, ...]
@@ -392,7 +392,7 @@ class UnnotedLives(NamedTuple):
 
 
 def accept_gone(archive: Archive, topic: str) -> None:
-    """Write down that Kafka may no longer have a topic. That holds until the topic is seen again. Raises CorruptSegmentError."""
+    """Note that a user accepts the deletion of a topic in Kafka, until the topic is seen again. Raises CorruptSegmentError."""
 
     def change(known: TopicFact | None) -> TopicFact | None:
         if known is None or known.is_accepted_gone:
@@ -405,9 +405,9 @@ def accept_gone(archive: Archive, topic: str) -> None:
 def record_ends(
     archive: Archive, topic: str, ends: Mapping[int, int], archived: Mapping[int, int], at_ms: int
 ) -> Mapping[int, LogEnd]:
-    """Write down where logs of partitions end, if that is news, before anything of them is put. Returns all that is known then.
+    """Note the log ends of partitions, if they changed, before any of their records is put. Returns all known ends.
 
-    `archived`: where the archives of the same partitions end. What reaches its end needs no note, but for the first one.
+    `archived`: the archived ends of the same partitions. A partition archived to its end needs no note, except the first one.
     """
 
     def change(known: TopicFact | None) -> TopicFact | None:

@@ -1,4 +1,4 @@
-"""The bounds of an object of v1.0, which has no facts: read from both ends of it, as all of it would be too much."""
+"""Reads the bounds of a v1.0 object, which has no facts, from both of its ends: reading all of it would be too much."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,13 +10,13 @@ from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectStore
 
 END_PIECE_BYTES = 128 * 1024  # most writers' blocks have 16 to 64 KiB
-_BEGINNING_BYTES = 20  # bytes of a block that hold its count and its size
+_BEGINNING_BYTES = 20  # bytes of a block with its count and its size
 
-Read = Callable[[int, int], bytes]  # the bytes from one place up to another
+Read = Callable[[int, int], bytes]  # returns the bytes from one place up to another
 
 
 class Container:
-    """A container file of which only the ends are read. Raises CorruptSegmentError; errors name `name`."""
+    """A container file that is read only at its ends. Raises CorruptSegmentError; errors name `name`."""
 
     def __init__(self, head: bytes, read: Read, name: str, size: int) -> None:
         """`head`: the first bytes of the file, END_PIECE_BYTES at least, or the whole file."""
@@ -38,8 +38,8 @@ class Container:
         return None
 
     def last_block(self) -> Block | None:
-        """Return the last block with a record. It is searched from the end of the object, further back until it is whole."""
-        earliest = self.header.size - len(self.header.sync)  # the header ends with a sync marker, too
+        """Return the last block with a record, searched backwards from the end of the object until it is whole."""
+        earliest = self.header.size - len(self.header.sync)  # the header also ends with a sync marker
         piece = END_PIECE_BYTES
         while True:
             start = max(earliest, self._size - piece)
@@ -61,7 +61,7 @@ class Container:
 
 
 def read_bounds(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bounds | None:
-    """Read the bounds of an object without metadata; None when it is gone. Raises NotWholeError when it is not of v1.0.
+    """Read the bounds of an object without metadata; None if it is missing. Raises NotWholeError if it is not of v1.0.
 
     Its first and last records replace its facts (docs/format.md §3.2).
     """

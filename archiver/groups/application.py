@@ -1,13 +1,13 @@
-"""Sets groups of a target cluster to wanted positions, and rolls them back: each position only from its noted one.
+"""Sets consumer groups of a target cluster to wanted positions, and rolls them back: each position only from its noted value.
 
-For each group, in this order; after a kill anywhere, the same command continues:
+Steps for each group; after a kill at any step, the same command continues:
 
 1. Read the group's positions.
 2. Decide on each position.
-3. Note the present and the wanted position, if not noted yet; a rollback notes that nothing is applied any more.
+3. Note the present and the wanted position, if not noted yet; a rollback notes that no position is applied any more.
 4. Read again, and set the unchanged positions in one request, unless the group has moved in any partition.
 5. Read back, and compare.
-6. Note what was seen where it is to stand. Only then it is known of a group that stands elsewhere that it has run on.
+6. Note the positions that were read back as wanted. Only this note proves that a group with a later position has run on.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ async def apply_positions(
     as_of_ms: int | None = None,
     is_dry_run: bool = False,
 ) -> ApplicationReport:
-    """Set groups to the positions as of a time; None: the newest. A failed group is in the report, and the others continue."""
+    """Set groups to the positions as of a time; None: the newest. Failed groups are reported, and the others continue."""
     sendable = {group: one for group, one in wanted.items() if not _name_problem(group)}
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
         notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
@@ -96,7 +96,7 @@ async def roll_back_positions(
     *,
     is_dry_run: bool = False,
 ) -> ApplicationReport:
-    """Set groups back to where they stood before a restore's positions were applied. Raises UsageError where none was."""
+    """Set groups back to their positions before a restore's positions were applied. Raises UsageError if none was applied."""
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
         notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
         all_noted, unreadable = await pool.call(notes.read_all)
@@ -117,7 +117,7 @@ async def roll_back_positions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What all groups of a run share."""
+    """State that all groups of a run share."""
 
     client: KafkaClient
     notes: ApplicationNotes
@@ -128,7 +128,7 @@ class _Run:
     is_dry_run: bool
 
     async def read(self, group: str) -> Positions:
-        """A dry run does not ask for the coordinator: that makes brokers create the offsets topic."""
+        """Read a group's positions. A dry run does not ask for the coordinator: that makes brokers create the offsets topic."""
         return await (positions_of if self.is_dry_run else settled_positions)(self.client, group)
 
     def has_members(self, group: str) -> bool:
@@ -142,7 +142,7 @@ class _Run:
         moves: Mapping[TopicPartition, NotedMove],
         ids: TopicIds,
     ) -> GroupNote | None:
-        """Put moves into the note of a group, if there are any. A dry run puts nothing."""
+        """Put the given moves, if any, into the note of a group. A dry run puts nothing."""
         if self.is_dry_run or not moves:
             return note
         return await self.pool.call(self.notes.put, note, group, source_group, moves, ids)
@@ -171,7 +171,7 @@ async def _begin(
 async def _apply_noted(
     run: _Run, group: str, wanted: WantedGroup, note: GroupNote | NotWholeError | None
 ) -> GroupReport:
-    """Set a group of which the note may be damaged: then where it is to stand, and where it stood, is not touched."""
+    """Set a group; if its note is damaged, leave the group and the note unchanged."""
     if isinstance(note, NotWholeError):
         return GroupReport(group=group, source_group=wanted.source_group, error=note)
     return await _apply_group(run, group, wanted, note)
@@ -196,7 +196,7 @@ async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNo
 
 
 def _source_problem(wanted: WantedGroup, note: GroupNote | None) -> str:
-    """Refuse to mix the positions of two archived groups: a rollback would not know whose it puts back."""
+    """Refuse to mix the positions of two archived groups: a rollback could not separate them."""
     if note is None or not wanted.positions or note.source_group == wanted.source_group:
         return ""
     return (
@@ -219,7 +219,7 @@ def _decisions(run: _Run, wanted: WantedGroup, stands: Positions, note: GroupNot
 def _to_note(
     decisions: Iterable[Decision], note: GroupNote | None, as_of_ms: int | None
 ) -> Iterator[tuple[TopicPartition, NotedMove]]:
-    """Yield the moves to note before setting, also of positions that are as wanted: a rollback must know them."""
+    """Yield the moves to note before setting, also of positions that are already as wanted: a rollback needs them."""
     for one in decisions:
         noted = noted_move(note, one)
         if one.outcome is PositionOutcome.SET:
@@ -239,7 +239,7 @@ def _was_seen_there(noted: NotedMove, one: Decision) -> bool:
 def _with_seen(
     moves: dict[TopicPartition, NotedMove], decisions: Iterable[Decision], stands: Positions, note: GroupNote | None
 ) -> Mapping[TopicPartition, NotedMove]:
-    """Add where else the group stands in topics that are noted for the first time: positions that are missing in the note did not exist then."""
+    """Add the other positions of the group in topics that are noted for the first time: a position missing in the note did not exist then."""
     noted = {one.topic for one in decisions if note is not None and note.has_topic(one.topic, one.topic_id)}
     new = {topic for topic, _ in moves} - noted
     seen = {place: NotedMove.of(stood, None) for place, stood in stands.items() if place[0] in new}
@@ -247,7 +247,7 @@ def _with_seen(
 
 
 async def _note_applied(run: _Run, report: GroupReport, note: GroupNote, ids: TopicIds) -> GroupReport:
-    """Note the positions that were read back. A failure is reported, and the same command repeats it: the positions are set."""
+    """Note the positions that were read back. A failure is reported although the positions are set; the same command repeats the note."""
     seen = (one for one in report.positions if one.outcome is PositionOutcome.SET)
     moves = {one.place: replace(note.topics[one.topic].partitions[one.partition], applied=True) for one in seen}
     try:
@@ -270,7 +270,7 @@ async def _roll_back_group(run: _Run, note: GroupNote) -> GroupReport:
 
 
 def _not_applied_any_more(decisions: Iterable[Decision], note: GroupNote) -> Iterator[tuple[TopicPartition, NotedMove]]:
-    """Yield the moves that a rollback takes back. A group that then goes on from where it stood before has not run on from `wanted`."""
+    """Yield the moves to undo by a rollback. A group that continues from its earlier position has then not run on from `wanted`."""
     for one in decisions:
         noted = noted_move(note, one)
         is_back = one.outcome in {PositionOutcome.SET, PositionOutcome.STOOD_THERE}
@@ -299,7 +299,7 @@ def _moves(run: _Run, decisions: Sequence[Decision]) -> Sequence[Decision]:
 
 
 def _beside_members(run: _Run, group: str, decisions: Sequence[Decision], *, has_moved: bool) -> Sequence[Decision]:
-    """Of a group that has moved, or has members, nothing is moved. Brokers refuse the latter, too, for members that come later."""
+    """Move no position of a group that has moved or has members. Brokers also refuse a group whose members come later."""
     if has_moved:
         return left_as_a_whole(decisions)
     if not run.has_members(group):
@@ -352,7 +352,7 @@ def _checked(restore_id: str) -> str:
 async def _each(
     groups: Mapping[str, Given], work: Callable[[str], Awaitable[GroupReport]], report_progress: ReportProgress
 ) -> list[GroupReport]:
-    """Work on several groups at once. What fails of a group is reported with it."""
+    """Work on several groups at once. Report a group's failure with the group."""
     left = iter(sorted(groups))
     reports: list[GroupReport] = []
 

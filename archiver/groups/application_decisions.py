@@ -1,7 +1,7 @@
-"""Decides on each position of a group, by its present, wanted and noted values.
+"""Decides how to change each position of a group, by its present, wanted and noted values. Applications and rollbacks use it.
 
-Positions are compared by offset and metadata. A consumer that has run on has other ones, and is never put back.
-A group that has moved in one partition since it was noted is left alone in all of them.
+Positions are compared by offset and metadata. A consumer that has run on has other values, and is never put back.
+A group that has moved in one partition since its note is unchanged in all partitions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,18 +13,18 @@ from archiver.groups.wanted_positions import UntoldPlace, WantedPosition
 from archiver.kafka.cluster import TopicPartition
 from archiver.kafka.group_positions import GroupPosition, Positions
 
-TopicIds = Mapping[str, str]  # of the topics that are there; empty where brokers have none
+TopicIds = Mapping[str, str]  # of the existing topics; empty where brokers have none
 
 
 class PositionOutcome(StrEnum):
-    """What became of a position."""
+    """The outcome for a position."""
 
     SET = "set"
     SET_EARLIER = "set by an earlier run"
     STOOD_THERE = "stood there already"
-    RAN_ON = "ran on"  # from where an earlier run has set it, which its note proves
+    RAN_ON = "ran on"  # from the position that an earlier run has set, as its note proves
     HAS_MEMBERS = "the group has members"
-    MOVED = "stands elsewhere"  # neither where it was nor where it is to be: consumers may have run on
+    MOVED = "stands elsewhere"  # at neither the noted nor the wanted position: consumers may have run on
     GROUP_MOVED = "the group has moved"  # in another partition
     OTHER_WANTED = "an earlier run has set it otherwise"
     OTHER_TOPIC = "the topic is another one now"
@@ -32,7 +32,7 @@ class PositionOutcome(StrEnum):
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Whether nothing is left to do."""
         return self in {
             PositionOutcome.SET,
             PositionOutcome.SET_EARLIER,
@@ -66,21 +66,21 @@ def is_same(one: GroupPosition | None, other: GroupPosition | None) -> bool:
 def decide_application(
     wanted: Iterable[WantedPosition], stands: Positions, note: GroupNote | None, live: TopicIds
 ) -> list[Decision]:
-    """Decide what an application does, in the order of topics and partitions."""
+    """Decide on each position of an application, in the order of topics and partitions."""
     return [_decide_one(one, stands.get(one.place), noted_move(note, one), live) for one in sorted(wanted)]
 
 
 def noted_move(note: GroupNote | None, one: WantedPosition | UntoldPlace | Decision) -> NotedMove | None:
-    """Return the note of a place, for the same topic id."""
+    """Return the noted move of a place, for the same topic id."""
     return None if note is None else note.move(one.place, one.topic_id)
 
 
 def decide_untold(
     places: Iterable[UntoldPlace], stands: Positions, note: GroupNote | None, live: TopicIds, as_of_ms: int | None
 ) -> list[Decision]:
-    """Decide which places an earlier run has settled, when it was asked for the same: by its note and where the group stands now.
+    """Decide which places an earlier run with the same request has settled, by its note and the group's present positions.
 
-    None of them is moved: the archive does not say any more that the noted position is right.
+    No place is moved: the archive no longer confirms the noted position.
     """
     found = []
     for one in sorted(places):
@@ -115,7 +115,7 @@ def _decide_one(wanted: WantedPosition, now: GroupPosition | None, noted: NotedM
 
 
 def _has_run_on(now: GroupPosition | None, noted: NotedMove) -> bool:
-    """Return whether a group is at or above the position it was set to. That may be where it was before, such as the log's end."""
+    """Return whether a group is at or above the offset it was set to, with another position: perhaps its earlier one, such as the log's end."""
     goal = noted.goal
     if not noted.applied or now is None or goal is None or is_same(now, goal):
         return False
@@ -123,7 +123,7 @@ def _has_run_on(now: GroupPosition | None, noted: NotedMove) -> bool:
 
 
 def moved_places(note: GroupNote | None, stands: Positions, live: TopicIds) -> list[TopicPartition]:
-    """List positions that are neither the noted nor the wanted ones: the group has moved since."""
+    """List positions that differ from the noted and the wanted ones: the group has moved since."""
     found: list[TopicPartition] = []
     for name, topic in {} if note is None else note.topics.items():
         if live.get(name) == topic.topic_id:
@@ -133,7 +133,7 @@ def moved_places(note: GroupNote | None, stands: Positions, live: TopicIds) -> l
 
 
 def _has_moved(noted: NotedMove | None, now: GroupPosition | None) -> bool:
-    if noted is None:  # it had no position there: all that it had in the topic was noted with the first move
+    if noted is None:  # it had no position there: the first move noted all its positions in the topic
         return now is not None
     if _has_run_on(now, noted):
         return True
@@ -141,7 +141,7 @@ def _has_moved(noted: NotedMove | None, now: GroupPosition | None) -> bool:
 
 
 def left_as_a_whole(decisions: Iterable[Decision]) -> list[Decision]:
-    """Set nothing of a group that has moved."""
+    """Set no position of a group that has moved."""
     return [
         one._replace(outcome=PositionOutcome.GROUP_MOVED) if one.outcome is PositionOutcome.SET else one
         for one in decisions
@@ -149,7 +149,7 @@ def left_as_a_whole(decisions: Iterable[Decision]) -> list[Decision]:
 
 
 def decide_rollback(note: GroupNote, stands: Positions, live: TopicIds) -> list[Decision]:
-    """Decide how a group is set back to where it stood before anything was applied."""
+    """Decide how to set a group back to its positions before the application."""
     return [
         _decide_back(place, topic_id, move, stands.get(place), live)
         for place, topic_id, move in _moves_of(note)

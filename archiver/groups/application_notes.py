@@ -1,4 +1,4 @@
-"""The notes of an application about each group: position before, wanted position, and the confirmation (docs/format.md §8)."""
+"""Reads and puts an application's notes about each group: earlier and wanted position, and the confirmation (docs/format.md §8)."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -37,7 +37,7 @@ _Partition = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedBefore:
-    """What a group had committed of a partition."""
+    """The position that a group had committed in a partition."""
 
     offset: Number
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)]
@@ -46,7 +46,7 @@ class NotedBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedWanted:
-    """The wanted position. It has no leader epoch: those of the source mean nothing on the target."""
+    """The wanted position. It has no leader epoch: epochs of the source are meaningless on the target."""
 
     offset: Number
     metadata: KafkaText
@@ -56,9 +56,9 @@ class NotedWanted:
 class NotedMove:
     """`before` is None where the group had no position in the partition.
 
-    `wanted` is None where nothing was set: that is where the group was seen then, such as a group that had members.
-    `as_of_ms`: as of when the archive was asked for `wanted`; None: for the newest commit. `applied`: the group was seen at `wanted`
-    since this was noted, and was not set back since. Without it that is unknown.
+    `wanted` is None where nothing was set, for example because the group had members: `before` is only its position then.
+    `as_of_ms`: the requested time of `wanted`; None: the newest commit. `applied`: since this note the group was seen at `wanted`,
+    and was not set back. Without it, this is unknown.
     """
 
     before: NotedBefore | None
@@ -96,7 +96,7 @@ class NotedMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedTopic:
-    """The moves in one topic. They say nothing of another topic that has its name."""
+    """The moves in one topic. They do not apply to another topic with its name."""
 
     topic_id: BoundedText
     partitions: Mapping[Item[_Partition], Item[NotedMove]]
@@ -104,7 +104,7 @@ class NotedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupNote:
-    """All that an application has noted of one group of a cluster."""
+    """All notes of an application about one group of a cluster."""
 
     target_cluster_id: BoundedText
     group: KafkaText
@@ -112,7 +112,7 @@ class GroupNote:
     topics: Mapping[Item[_TopicName], Item[NotedTopic]]
 
     def move(self, place: TopicPartition, topic_id: str) -> NotedMove | None:
-        """Return the note of a partition of exactly this topic."""
+        """Return the noted move of a partition of exactly this topic."""
         return self.topics[place[0]].partitions.get(place[1]) if self.has_topic(place[0], topic_id) else None
 
     def has_topic(self, name: str, topic_id: str) -> bool:
@@ -121,7 +121,7 @@ class GroupNote:
         return topic is not None and topic.topic_id == topic_id
 
     def with_moves(self, moves: Mapping[TopicPartition, NotedMove], topic_ids: Mapping[str, str]) -> "GroupNote":
-        """Return the note with moves beside, or in place of, its own. Those of a topic that is another one now go."""
+        """Return the note with moves added or replaced. Drop the moves of a topic that was created again since."""
         topics = dict(self.topics)
         for name in sorted({topic for topic, _ in moves}):
             noted = topics.get(name)
@@ -140,7 +140,7 @@ _NOTE: Final = FactModel(GroupNote)
 
 
 def is_applied(fact: Fact, targets: Mapping[str, TargetIds]) -> bool:
-    """Return whether a group was confirmed at all wanted positions, by a note about exactly these targets. Raises NotWholeError."""
+    """Return whether a note about exactly these targets confirms a group at all wanted positions. Raises NotWholeError."""
     note = _NOTE.read(fact, lambda why: CorruptSegmentError(f"is no note of a group: {why}"))
     noted = {name: TargetIds(note.target_cluster_id, topic.topic_id) for name, topic in note.topics.items()}
     moves = [move for topic in note.topics.values() for move in topic.partitions.values() if move.wanted is not None]
@@ -148,7 +148,7 @@ def is_applied(fact: Fact, targets: Mapping[str, TargetIds]) -> bool:
 
 
 class ApplicationNotes:
-    """The notes of one restore on one cluster. The key of a note has a digest: a group's name may have any character, and any length."""
+    """The notes of one restore on one cluster. Keys contain a digest: a group's name may have any character and any length."""
 
     def __init__(self, archive: Archive, restore_id: str, cluster_id: str) -> None:
         self.archive = archive
@@ -165,7 +165,7 @@ class ApplicationNotes:
         return {streams[stream]: note for stream, note in self._read(streams.__contains__).items()} if groups else {}
 
     def read_all(self) -> tuple[dict[str, GroupNote], dict[str, NotWholeError]]:
-        """Return the notes of all groups; and by their keys, why others cannot be read."""
+        """Return the notes of all groups, and the errors of unreadable notes by their keys."""
         found = self._read(lambda _: True)
         unreadable = {f"control/{stream}/": one for stream, one in found.items() if isinstance(one, NotWholeError)}
         return {note.group: note for note in found.values() if isinstance(note, GroupNote)}, unreadable
@@ -191,7 +191,7 @@ class ApplicationNotes:
         moves: Mapping[TopicPartition, NotedMove],
         topic_ids: Mapping[str, str],
     ) -> GroupNote:
-        """Note moves of a group, beside those that were noted before. Raises TemporaryError where another run has noted some since."""
+        """Add moves to the note of a group. Raises TemporaryError if another run has changed the note since."""
         blank = GroupNote(target_cluster_id=self._cluster_id, group=group, source_group=source_group, topics={})
         wanted = (before or blank).with_moves(moves, topic_ids)
         stream = self.stream(group)
@@ -211,7 +211,7 @@ class ApplicationNotes:
         return wanted
 
     def _ours(self, stream: str, latest: Fact) -> GroupNote | None:
-        """Return the newest note of this cluster: a restore of the same id may have been into another one since."""
+        """Return the newest note of this cluster: a restore with the same id may have had another target cluster since."""
         for fact in self._from_newest(stream, latest):
             note = self._parse(stream, fact)
             if note.target_cluster_id == self._cluster_id:

@@ -1,4 +1,4 @@
-"""The result of an application or rollback: for each group every position, before, wanted and after."""
+"""Reports the result of an application or rollback: every position of each group, before, wanted and after."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from archiver.kafka.group_positions import GroupPosition, Positions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionReport:
-    """One position: where it was, where it was to be, where it is; None: the group has none there. A dry run has moved nothing."""
+    """One position: before, wanted and after; None: the group has no position there. A dry run has moved nothing."""
 
     topic: str
     partition: int
@@ -29,7 +29,7 @@ class PositionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """One group. `refusal`: why it was not changed, by its name or its kind; `skipped`: why it cannot be; `error`: the failure."""
+    """One group. `refusal`: why its name or kind prevents a change; `skipped`: why it cannot be changed; `error`: the failure."""
 
     group: str
     source_group: str
@@ -59,12 +59,12 @@ class ApplicationReport:
 
     @property
     def exit_code(self) -> int:
-        """0: all is as wanted; 3: a group or a position was not changed; else that of the worst error."""
+        """0: all positions are as wanted; 3: a group or a position was not changed; otherwise the code of the worst error."""
         return max((one.exit_code for one in self.groups), default=0)
 
 
 def reports_of_looks(decisions: Sequence[Decision], stands: Positions) -> list[PositionReport]:
-    """Report decisions on positions that were not moved, or are not yet."""
+    """Report decisions on positions that were not moved, or not yet."""
     return [_report(one, stands.get(one.place), one.outcome) for one in decisions]
 
 

@@ -1,4 +1,4 @@
-"""Reads one partition of `__consumer_offsets` from the archive: its reduced records, and where records may be missing."""
+"""Reads one partition of `__consumer_offsets` from the archive: its reduced records, and the offsets where records may be missing."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from archiver.groups.position_rows import PositionRows
 from archiver.store.port import ObjectStore
 
 ReportProblem = Callable[[str], None]
-_DELETE_RETENTION_MS: Final = 86_400_000  # Kafka's default, where the topic has none of its own
+_DELETE_RETENTION_MS: Final = 86_400_000  # Kafka's default, where the topic has no own setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,27 +36,27 @@ class OffsetsLog:
     life: int = 0  # of the offsets topic
     rows: CommitRows
     doubts: Doubts
-    cut: int  # records below it may be of the time that was asked for, or of before it
+    cut: int  # records below it may be of the requested time or earlier
     next: int  # the end of the archive
     first_ms: int | None  # of the oldest record and of the newest; None: none has a time
     last_ms: int | None
     fold_next: int = 0  # everything below was read from folds
-    # Some of that lacks superseded commits: where a position was removed does not tell what else stood.
+    # Some folds lack superseded commits: a removal does not show which other positions existed.
     is_filled_in: bool = False
-    # A sweep took records that may be of the time that was asked for, or of before it. As of this time none of them is missing;
-    # LAST_LONG: as of no time. None: it took none of these.
+    # A sweep deleted records that may be of the requested time or earlier. As of this time no such record is missing;
+    # LAST_LONG: as of no time. None: it deleted no such record.
     kept_from_ms: int | None = None
 
     def missing_from(self, offsets: Longs, until: Longs, has_row: Flags) -> Longs:
         """Return for each position the last offset below `until` at which a record of it may be missing; -1: nowhere.
 
-        `has_row`: it has a row behind an offset. Compaction eats only what has a later record, which may be missing, too.
+        `has_row`: it has a row behind an offset. Compaction removes only records with a later record, which may also be missing.
         """
         whole = max((one.last for one in self.doubts.doubts if not one.needs_later), default=-1)
         return self.doubts.reach(until, has_row | (offsets < whole))
 
     def topics(self) -> set[str]:
-        """Name the topics that groups have, or had, positions in."""
+        """Return the topics with present or earlier positions of groups."""
         return set(PositionRows.of(self.rows).topic.texts)
 
 
@@ -68,7 +68,7 @@ def read_log(
     report_problem: ReportProblem,
     folds: Folds | None = None,
 ) -> OffsetsLog:
-    """Read a partition whole, its beginning from folds where they have it. What cannot be read is reported, and is a doubt."""
+    """Read a whole partition, its beginning from folds if possible. Unreadable parts are reported, and count as doubts."""
     beginning = begin_log(folds, topic, number, until_ms)
     whole = topic.partitions.get(number, EMPTY_PARTITION)
     inventory = whole.from_offset(beginning.next)
@@ -105,7 +105,7 @@ def read_log(
 
 
 def _kept_from_ms(topic: ArchivedTopic, number: int, beginning: LogBeginning, folds: Folds | None) -> int | None:
-    """Return the time as of which a fold has all swept records, if that is not the requested time."""
+    """Return the time as of which a fold has all swept records, if it is not the requested time."""
     start = 0 if beginning.whole is None else beginning.whole.facts.next
     swept = topic.partitions.get(number, EMPTY_PARTITION).from_offset(start).swept
     if not swept:
@@ -118,9 +118,9 @@ def _kept_from_ms(topic: ArchivedTopic, number: int, beginning: LogBeginning, fo
 def whole_frames(
     store: ObjectStore, topic: str, number: int, readings: Sequence[SegmentSlice]
 ) -> Iterator[tuple[Frame, Longs]]:
-    """Read objects: their records, and when each counts at the latest.
+    """Yield the records of objects, and the latest time from which each counts.
 
-    Each object must have just the facts by which it was planned: they tell what is missing of it. Raises NotWholeError for damage, and FalseFactsError.
+    Each object must have exactly the planned facts, since they show its missing records. Raises NotWholeError for damage, and FalseFactsError.
     """
     parts = parts_within(readings, ALL_RECORDS)
     for reading, (part, found) in zip(readings, fetch_parts(store, parts), strict=True):
@@ -132,7 +132,7 @@ def whole_frames(
 
 
 def counting_ms(frame: Frame, transactions: Sequence[TransactionRange]) -> Longs:
-    """Return when each record counts at the latest: a commit in a transaction counts from the marker on that ends it."""
+    """Return the latest time from which each record counts: a commit in a transaction counts from its end marker on."""
     times = frame.column(Column.TIMESTAMP)
     if not transactions:
         return times
@@ -164,14 +164,14 @@ def delete_retention_ms(topic: ArchivedTopic) -> int:
 
 
 def first_seen_ms(topic: ArchivedTopic) -> int | None:
-    """Return when a backup first saw this topic: before, nothing of it was read. None: that was not noted."""
+    """Return when a backup first saw this topic, and so had read nothing of it before. None: not noted."""
     if topic.fact is None or topic.life >= len(topic.fact.lives):
         return None
     return topic.fact.lives[topic.fact.root(topic.life)].seen_ms
 
 
 class LogTimes:
-    """The times of records, and up to where records may be of a time or of before it: clocks of brokers differ a little."""
+    """The times of records, and the offset up to which records may be of a time or earlier: clocks of brokers differ a little."""
 
     def __init__(self, until_ms: int, first_ms: int | None = None, last_ms: int | None = None) -> None:
         self._until_ms = until_ms
@@ -195,5 +195,5 @@ class LogTimes:
             self._last_earlier = int(earlier[-1])
 
     def cut(self, end: int) -> int:
-        """Return the offset below which relevant records may be missing; `end`: the end of the archive."""
+        """Return the exclusive end of the offsets where relevant records may be missing; `end`: the end of the archive."""
         return end if self._first_later is None else max(self._first_later, self._last_earlier + 1)

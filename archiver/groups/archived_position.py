@@ -1,4 +1,4 @@
-"""Where a group stood in a partition of one life of a topic, by the archive alone."""
+"""The archived position of a group in a partition of one life of a topic, with its state. All readers of positions use it."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -11,19 +11,19 @@ class State(StrEnum):
 
     SET = "set"
     TOPIC_DELETED = (
-        "topic deleted"  # removed with its topic, or as the last one in it: this is where the group stood then
+        "topic deleted"  # removed with its topic, or as the last one in it: this was the group's position then
     )
-    REMOVED = "removed"  # expired, or the group was deleted; where it stood then may not be known
+    REMOVED = "removed"  # expired, or the group was deleted; its position then may be unknown
     UNKNOWN = "unknown"  # a commit, or a removal, may be missing in the archive
     AMBIGUOUS = (
-        "ambiguous"  # it may be of one life of its topic or of another, or the group stood at one of two offsets
+        "ambiguous"  # it may belong to one life of its topic or to another, or the group was at one of two offsets
     )
 
 
 class Cause(StrEnum):
-    """The cause of a removal, as far as the log shows it. It is displayed, and decides nothing."""
+    """The cause of a removal, as far as the log shows it. It is only displayed."""
 
-    NONE = ""  # it was not
+    NONE = ""  # not removed
     EXPIRED = "expired"
     GROUP_DELETED = "group deleted"
     TOPIC_DELETED = "topic deleted"
@@ -31,7 +31,7 @@ class Cause(StrEnum):
 
 
 class PositionSource(StrEnum):
-    """What a position was read from."""
+    """The source of a position."""
 
     LOG = "log"
     FOLD = "fold"
@@ -39,11 +39,11 @@ class PositionSource(StrEnum):
 
 
 class ArchivedPosition(NamedTuple):
-    """Without a commit that is known, `offset` is -1."""
+    """A position of a group; `offset` is -1 without a known commit."""
 
     group: str
     topic: str
-    life: int  # without a parent; NOT_ARCHIVED: the archive does not have that topic, or AMBIGUOUS
+    life: int  # a life without a parent; NOT_ARCHIVED: the archive lacks this topic; or AMBIGUOUS
     partition: int
     state: State
     offset: int
@@ -54,11 +54,11 @@ class ArchivedPosition(NamedTuple):
     removed_ms: int  # -1: not removed, or unknown
     at_ms: int = UNKNOWN_MS  # of that record; of a snapshot: when it was taken
     source: PositionSource = PositionSource.LOG
-    known_from_ms: int = UNKNOWN_MS  # of an unknown position: the earliest time as of which it is known again
+    known_from_ms: int = UNKNOWN_MS  # of an unknown position: the earliest later time as of which it is known
     removed_at: int = -1  # the offset of the record in `__consumer_offsets` that removed it
     cause: Cause = Cause.NONE
-    is_stale: bool = False  # of a removed one: another commit may have come before its removal
-    other_offset: int = -1  # where the group may have stood as well; -1: nowhere else
+    is_stale: bool = False  # of a removed position: its removal may follow another commit
+    other_offset: int = -1  # the other possible offset of the group; -1: none
     other_ms: int = -1  # the commit time of that offset, or the time of its snapshot
 
     @classmethod
@@ -79,31 +79,31 @@ class ArchivedPosition(NamedTuple):
 
     @property
     def is_between(self) -> bool:
-        """Whether it is known which two offsets it may have stood at: nothing else is ambiguous."""
+        """Whether the two possible offsets are known: nothing else is ambiguous."""
         return self.state is State.AMBIGUOUS and min(self.life, self.offset, self.other_offset) >= 0
 
     def earlier(self) -> "ArchivedPosition":
-        """Return the position with the lower of its two offsets: to read again is right, to skip records is not."""
+        """Return the position with the lower of its two offsets: reading again is right, skipping records is not."""
         if not 0 <= self.other_offset < self.offset:
             return self
         return self._replace(offset=self.other_offset, leader_epoch=-1, metadata="")
 
     @property
     def has_stood(self) -> bool:
-        """Whether the group was at the offset: that of an unknown or removed position may be stale."""
+        """Whether the group was at the offset: the offset of an unknown or removed position may be stale."""
         return self.offset >= 0 and self.state not in {State.UNKNOWN, State.REMOVED}
 
     @property
     def was_removed(self) -> bool:
-        """Whether it was removed, or may have been; also if it counts as set."""
+        """Whether it was or may have been removed, even if it counts as set."""
         return self.state in {State.REMOVED, State.TOPIC_DELETED} or self.cause is not Cause.NONE
 
     @property
     def is_removed_value_known(self) -> bool:
-        """Whether it is known where the group stood when its position was removed."""
+        """Whether the group's offset at the removal of its position is known."""
         return self.was_removed and self.offset >= 0 and self.life >= 0 and not self.is_stale
 
     @property
     def is_certain(self) -> bool:
-        """Whether a group is to be set to it: it stood there, or stood there when its topic was deleted."""
+        """Whether to set a group to it: the group was certainly there as of the time, or when its topic was deleted."""
         return self.state in {State.SET, State.TOPIC_DELETED} and self.offset >= 0

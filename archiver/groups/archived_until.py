@@ -1,4 +1,4 @@
-"""Maps a group to its partition of `__consumer_offsets`, and tracks until when each partition is archived."""
+"""Maps a group to its partition of `__consumer_offsets`, and finds the time up to which each partition is archived."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _SIGN: Final = 1 << 31
 
 
 def offsets_partition(group: str, partitions: int) -> int | None:
-    """Return the partition, as brokers choose it: by Java's hash of the name. None: the name is none that brokers have."""
+    """Return the partition that brokers choose: by Java's hash of the name. None: brokers cannot have such a name."""
     try:
         group.encode()
     except UnicodeEncodeError:
@@ -32,9 +32,9 @@ class Lag(NamedTuple):
     """A partition whose archive ends before the noted end of its log."""
 
     partition: int
-    until_ms: int  # until when it has all; -1: not known
-    archived: int  # where the archive ends
-    end: LogEnd | None  # None: no backup has begun with it
+    until_ms: int  # it is complete up to this time; -1: unknown
+    archived: int  # the end of the archive
+    end: LogEnd | None  # None: no backup has begun this partition
 
     def __str__(self) -> str:
         until = "" if self.until_ms < 0 else f", of {spell_time(self.until_ms)}"
@@ -49,7 +49,7 @@ class Lag(NamedTuple):
 def lags_of(
     fact: TopicFact | None, life: int, partitions: Mapping[int, PartitionInventory], last_ms: Mapping[int, int | None]
 ) -> list[Lag]:
-    """List the partitions that lag. `last_ms`: of each partition the time of its newest archived record, if that is known."""
+    """List the partitions that lag. `last_ms`: the time of the newest archived record of each partition, if known."""
     if fact is None or not fact.ends or fact.root(life) != fact.root(fact.current.life):
         return []
     found = list[Lag]()
@@ -62,7 +62,7 @@ def lags_of(
 
 
 def lagging_problem(lags: Sequence[Lag]) -> str:
-    """Say which partitions lag, what that means, and what to do."""
+    """Describe the lagging partitions, the consequence, and the remedy."""
     named = ", ".join(map(str, lags[:_MOST_NAMED])) + (
         f" and {len(lags) - _MOST_NAMED} more" if lags[_MOST_NAMED:] else ""
     )
@@ -75,14 +75,14 @@ def lagging_problem(lags: Sequence[Lag]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedUntil:
-    """Up to when each archived partition of the offsets topic is archived: the time of its newest record; -1: it has none."""
+    """The time up to which each partition of the offsets topic is archived: the time of its newest record; -1: it has none."""
 
-    partitions: int | None  # how many the topic has; None: not known
+    partitions: int | None  # their number in the topic; None: unknown
     last_ms: Mapping[int, int]
-    lags: Mapping[int, Lag] = field(default_factory=dict)  # as of the time that was asked for, by partition
+    lags: Mapping[int, Lag] = field(default_factory=dict)  # as of the requested time, by partition
 
     def of(self, group: str) -> int | None:
-        """Return up to when the positions of a group are archived; None: they are not. In doubt they are, as far as any."""
+        """Return the time up to which a group's positions are archived; None: not archived. If its partition is unknown, the latest time of all."""
         number = self._partition(group)
         if number is None:
             return max(self.last_ms.values(), default=None)

@@ -1,4 +1,4 @@
-"""Names the groups that are never set on a target: those of backups, and the group without a name (decision 21)."""
+"""Finds the groups that are never set on a target: the groups of backups, and the group without a name (decision 21)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,17 +13,17 @@ NAMELESS: Final = "the group without a name is skipped: brokers never delete a p
 
 
 def groups_left_out(config: ArchiverConfig, positions: Sequence[ArchivedPosition]) -> frozenset[str]:
-    """Return which of these groups are never set: the archiver's own, and the one without a name, since brokers delete none of its positions."""
+    """Return the groups that are never set: the archiver's own, and the one without a name, since brokers delete none of its positions."""
     return archivers_groups(config, positions) | {one.group for one in positions if not one.group}
 
 
 def archivers_groups(config: ArchiverConfig, positions: Iterable[ArchivedPosition]) -> frozenset[str]:
-    """Return which of these groups are backups' own: by name, or because all that was committed are hints of backups.
+    """Return the groups of backups: by name, or because all their commits are hints of backups.
 
     Their commits describe an archive, not a restored topic.
     """
     named = group_of(config)
-    # A name made of the address has the archive's mark, so no other group has the prefix.
+    # A name made from the address has the archive's mark, so no other group has the prefix.
     prefix = f"{named}-" if config.backup.group is None else None
     are_hints: dict[str, bool] = defaultdict(lambda: True)
     for one in positions:

@@ -1,10 +1,10 @@
-"""One partition of `__consumer_offsets`, reduced while its records are read: only the relevant records of each key remain.
+"""Reduces one partition of `__consumer_offsets` while reading it: keeps only the relevant records of each key. Readers and folds use it.
 
-1. `add` keeps of a frame, of each key, the last value before each tombstone, that tombstone, and the last value: up to the
-   time that is asked for, and, as another history, after it. Commits of before the time that may count only after it, by the
-   marker of their transaction, are kept all, as rows of after it.
+1. `add` keeps for each key of a frame the last value before each tombstone, that tombstone, and the last value: up to the
+requested time, and, as another history, after it. Earlier commits that may count only after the time, by the marker of
+their transaction, are all kept, as rows after it.
 2. The remaining rows are copied together, and reduced again when they have doubled.
-3. `finish` takes keys and values apart, as columns.
+3. `finish` parses keys and values into columns.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from archiver.codec.kernels import commits as kernels
 from archiver.codec.selection import LAST_LONG
 
 _FEW_ROWS: Final = 1 << 16
-_PENDING: Final = Column.HEADER_COUNT  # of kept rows, which have no headers: whether the row is pending
+_PENDING: Final = Column.HEADER_COUNT  # whether a kept row is pending; kept rows have no headers
 Flags = npt.NDArray[np.bool_]
 _NOTHING: Final = Frame(
     body=np.empty(0, np.uint8), header_body=np.empty(0, np.uint8), table=np.empty((len(Column), 0), np.int64)
@@ -34,19 +34,17 @@ class CommitRows:
     fields: Longs  # rows of archiver.codec.kernels.commits
     keys: Longs  # a number for each distinct key, the same for a position under both types
     until_ms: int  # rows after this time are another history
-    others: int  # records of other kinds, which were passed over
-    # Offsets of commits of before the time that may count only after it.
+    others: int  # records of other kinds, which were skipped
+    # Offsets of commits before the time that may count only after it.
     pending: Longs = field(default_factory=lambda: np.empty(0, np.int64))
-    late: Sequence[
-        tuple[int, int]
-    ] = ()  # ranges of offsets, in order, whose commits may count later than at their time
+    late: Sequence[tuple[int, int]] = ()  # ordered ranges of offsets whose commits may count later than at their time
 
     def __len__(self) -> int:
         return len(self.frame)
 
     @property
     def is_later(self) -> Longs:
-        """1: the row is of after the time that was asked for."""
+        """1: the row is after the requested time."""
         is_pending = np.isin(self.frame.column(Column.OFFSET), self.pending)
         later: Longs = ((self.frame.column(Column.TIMESTAMP) > self.until_ms) | is_pending).astype(np.int64)
         return later
@@ -64,7 +62,7 @@ class CommitLog:
         self._others = 0
 
     def add(self, frame: Frame, counts_ms: Longs | None = None) -> None:
-        """Take a frame. `counts_ms`: of each record when it counts at the latest; None: from its timestamp on."""
+        """Add a frame. `counts_ms`: the latest time from which each record counts; None: from its timestamp on."""
         times = frame.column(Column.TIMESTAMP)
         counts_ms = times if counts_ms is None else counts_ms
         if len(late := np.flatnonzero(counts_ms > times)):
@@ -114,7 +112,7 @@ class CommitLog:
 
 
 def _joined(frames: list[Frame]) -> Frame:
-    """Put frames one behind the other."""
+    """Concatenate frames."""
     if not frames:
         return _NOTHING
     table = np.concatenate([frame.table for frame in frames], axis=1)
@@ -128,7 +126,7 @@ def _joined(frames: list[Frame]) -> Frame:
 def _number_keys(frame: Frame, kinds: Longs) -> Longs:
     """Number positions and groups; a position has the same number under both types of key."""
     starts, lengths = frame.column(Column.KEY_START) + 2, frame.column(Column.KEY_LENGTH) - 2
-    alike = number_texts(frame.body, starts, lengths)  # a group may have been one of two protocols
+    alike = number_texts(frame.body, starts, lengths)  # a group may have used two protocols
     found: Longs = np.unique(alike * (kernels.STREAMS + 1) + kinds, return_inverse=True)[1]
     return found
 
@@ -146,5 +144,5 @@ def _slots(columns: int, rows: int) -> Longs:
 
 
 def _slot_count(rows: int) -> int:
-    """A power of two, more than half of it empty."""
+    """Return a power of two, more than half of it empty."""
     return 1 << (2 * rows).bit_length()

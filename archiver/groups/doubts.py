@@ -1,10 +1,10 @@
-"""Where records of `__consumer_offsets` may be missing in the archive, so that a position is not known.
+"""Finds where records of `__consumer_offsets` may be missing in the archive, so that positions are unknown.
 
-Compaction takes a commit only when a later record has the same key. What else is missing may be anything, also the removal
-of a position; and a removal itself is taken some time after it was written.
+Compaction removes a commit only if a later record has the same key. Records that are missing for another reason may be
+anything, also the removal of a position. Compaction also removes removals, some time after they were written.
 
-What compaction took is not missing while the record is there that took its place: the survivor. It need not be archived
-yet, where a backup ended before it had read up to where the log was compacted.
+A compacted record is not missing while its replacement is archived: the survivor. If a backup ended before it had read the
+log up to where it was compacted, the survivor may not be archived yet.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _FIRST_BEFORE_ALL: Final = -1
 
 
 class Doubt(NamedTuple):
-    """Offsets first..last with possibly missing records. `needs_later`: only records of keys with a later record."""
+    """Offsets first..last with possibly missing records. `needs_later`: only records whose keys have a later record."""
 
     first: int
     last: int
@@ -36,7 +36,7 @@ class Doubt(NamedTuple):
 
 
 class Below(NamedTuple):
-    """What a fold records about the log below its end, whose objects may be gone: the time of its newest record."""
+    """The record of a fold about the log below its end, whose objects may be deleted: the time of its newest record."""
 
     next: int
     last_ms: int
@@ -48,9 +48,9 @@ def doubts_of(
     first_seen_ms: int | None = None,
     below: Below | None = None,
 ) -> list[Doubt]:
-    """List what may be missing of a partition, by the names and the facts of its objects.
+    """List the doubts of a partition, by the names and the facts of its objects.
 
-    `first_seen_ms`: when a backup first saw the topic; it has read nothing before. None: not known.
+    `first_seen_ms`: when a backup first saw the topic; it has read nothing before. None: unknown.
     """
     missing = (*inventory.gaps, *inventory.swept)
     found = [Doubt(gap.first_offset, gap.last_offset, needs_later=False) for gap in missing]
@@ -69,7 +69,7 @@ def unsettled_above(
     first_seen_ms: int | None = None,
     below: Below | None = None,
 ) -> list[Doubt]:
-    """List the doubts from an offset on that need no later record only because the archive ends too soon.
+    """List the doubts from an offset on that lack `needs_later` only because the archive ends too early.
 
     The next backup settles them, unless the log was truncated since: records above the cut will not be archived.
     """
@@ -87,9 +87,9 @@ def doubts_above(
     first_seen_ms: int | None = None,
     below: Below | None = None,
 ) -> list[Doubt]:
-    """List what may be missing from an offset on. Objects below it are looked at, too: they tell how old later records can be.
+    """List the doubts from an offset on. Objects below the offset are also read: they limit the age of later records.
 
-    `below`: the same for objects that are gone.
+    `below`: the same limit for deleted objects.
     """
     found = doubts_of(inventory, delete_retention_ms, first_seen_ms, below)
     return [one._replace(first=max(one.first, offset)) for one in found if one.last >= offset]
@@ -97,11 +97,11 @@ def doubts_above(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survivors:
-    """What shows that the records are archived in whose favour others were compacted away: of each life of a partition."""
+    """Evidence, for each life of a partition, that the survivors of compaction are archived."""
 
     newest_life: int
     ends: Mapping[int, int]  # the end of each life's archive
-    newest_ms: Mapping[int, int]  # the time of its newest record
+    newest_ms: Mapping[int, int]  # the time of each life's newest record
 
     @classmethod
     def of(cls, inventory: PartitionInventory) -> "Survivors":
@@ -114,10 +114,10 @@ class Survivors:
         return cls(newest_life=life, ends=ends, newest_ms=newest_ms)
 
     def are_archived(self, reading: SegmentSlice) -> bool:
-        """Tell whether all are that had been written when an object was read, or have a doubt of their own.
+        """Return whether all survivors that existed when an object was read are archived, or have their own doubt.
 
-        Brokers compact nothing behind the last stable offset, and no young record. An object of earlier programs does not
-        tell that offset: there only a record that is missing for another reason is noticed.
+        Brokers compact neither behind the last stable offset nor young records. Objects of earlier programs lack that offset:
+        their survivors count as archived.
         """
         facts, put_at, life = reading.segment.facts, reading.segment.put_at, _life(reading)
         if not isinstance(facts, SegmentFacts) or facts.stable_end is None or self.ends[life] >= facts.stable_end:
@@ -133,9 +133,9 @@ def _life(reading: SegmentSlice) -> int:
 
 
 class _Age(NamedTuple):
-    """How old records of an object can have been when they were read. `is_prompt`: no removal of a commit was gone that was still read.
+    """The highest age of an object's records when they were read. `is_prompt`: no commit was read whose removal was already compacted.
 
-    Compaction takes the commit first, and the removal so much later. So it is enough that nothing was read much earlier.
+    Compaction removes the commit first, and its removal after delete.retention.ms. So it suffices that reading began within that time.
     """
 
     most_ms: int | None
@@ -148,10 +148,10 @@ def _with_ages(
     since_ms: int | None = None
     position = 0
     first_ms = _age_ms(inventory.readable[0], first_seen_ms) if inventory.readable else None
-    if first_ms is None or first_ms < -CLOCKS_DIFFER_MS:  # it was read before, so the topic was seen before
+    if first_ms is None or first_ms < -CLOCKS_DIFFER_MS:  # objects were read earlier, so the topic was seen earlier
         first_seen_ms = None
     for reading in inventory.readable:
-        if below is not None and position < below.next <= reading.from_offset:  # the object before it is gone
+        if below is not None and position < below.next <= reading.from_offset:  # the object before it is deleted
             since_ms = None if below.last_ms == NO_TIMESTAMP else below.last_ms
         most_ms, seen_for_ms = _age_ms(reading, since_ms), _age_ms(reading, first_seen_ms)
         is_prompt = most_ms is not None and most_ms <= delete_retention_ms
@@ -161,9 +161,9 @@ def _with_ages(
 
 
 def _newest_ms(reading: SegmentSlice) -> int | None:
-    """Return the time of an object's newest record: those of the next object are later. None: unknown.
+    """Return the time of an object's newest record: records of the next object are later. None: unknown.
 
-    Where a log was cut back, that record may be one of those that the log lost, and younger than the records that follow.
+    In a truncated log, that record may be a lost one, and younger than the following records.
     """
     facts = reading.segment.facts
     if not isinstance(facts, SegmentFacts) or facts.max_timestamp == NO_TIMESTAMP or reading.until_offset is not None:
@@ -172,7 +172,7 @@ def _newest_ms(reading: SegmentSlice) -> int | None:
 
 
 def _age_ms(reading: SegmentSlice, since_ms: int | None) -> int | None:
-    """Return how old records can have been at most when they were read. Those that are left prove nothing: compaction leaves young ones."""
+    """Return the highest age of records when they were read. Remaining records prove nothing: compaction leaves young ones."""
     put_at = reading.segment.put_at
     return None if put_at is None or since_ms is None else _put_ms(put_at) - since_ms
 
@@ -193,7 +193,7 @@ def _doubts_within(reading: SegmentSlice, survivors: Survivors, age: _Age) -> Se
 
 
 def _compacted(reading: SegmentSlice, age: _Age) -> Sequence[Doubt]:
-    """List what compaction may have taken of an object, as if all survivors were archived."""
+    """List the doubts of an object from compaction, as if all survivors were archived."""
     facts = reading.segment.facts
     if not isinstance(facts, SegmentFacts) or not _may_lack(facts, age.most_ms):
         return ()
@@ -211,7 +211,7 @@ def _may_lack(facts: SegmentFacts, age_ms: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """All doubts of a partition, to be asked about many positions at once."""
+    """All doubts of a partition, for queries about many positions at once."""
 
     doubts: Sequence[Doubt]
 

@@ -1,7 +1,7 @@
-"""Episodes: a position from its first commit until it is removed, told by the last commit of that time.
+"""Divides the log of each position into episodes: from its first commit until its removal, with the last commit as its value.
 
-A position that was removed and committed again has several episodes. A removal in front of which the log has no commit is an
-episode, too: of one that was committed, nobody knows where.
+A position that was removed and committed again has several episodes. A removal without an earlier commit in the log is also
+an episode: its committed offset is unknown.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from archiver.groups.position_rows import NO_ROW, PositionRows, SharedTexts, is_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episodes:
-    """Of one partition of `__consumer_offsets`, in the order of the log: columns, one entry an episode.
+    """The episodes of one partition of `__consumer_offsets`, in the order of the log: columns, one entry per episode.
 
-    Without a commit, `last` and `first` are NO_ROW, and so is what was committed.
+    Without a commit, `last`, `first` and the committed values are NO_ROW.
     """
 
     last: Longs  # the row of the last commit; rows are those of PositionRows
@@ -28,11 +28,11 @@ class Episodes:
     group: SharedTexts
     topic: SharedTexts
     partition: Longs
-    offset: Longs  # that was committed
+    offset: Longs  # the committed offset
     leader_epoch: Longs
     metadata: SharedTexts
     commit_ms: Longs
-    at_offset: Longs  # of the record that committed it
+    at_offset: Longs  # the offset of the record that committed it
     at_ms: Longs
     removed_at: Longs  # the offset of the record that removed it; NO_ROW: not removed
     removed_ms: Longs
@@ -43,11 +43,11 @@ class Episodes:
 
 
 def episodes_of(rows: PositionRows, *, later: bool = False) -> Episodes:
-    """Read the episodes up to the time that was asked for, or those after it."""
+    """Return the episodes up to the requested time, or the episodes after it."""
     last, first, removal = _bounds(rows, np.flatnonzero(rows.is_later == later))
     has_commit = last != NO_ROW
     any_row = np.where(has_commit, last, removal)  # a row whose key has the names
-    # Of a removal: nothing. What is not UTF-8 Kafka did not write, and could not be given to it.
+    # A removal has none. Kafka neither writes nor accepts text that is not UTF-8.
     metadata = rows.texts(any_row, kernels.METADATA_START, kernels.METADATA_LENGTH)
     is_text = np.array([is_utf8(text) for text in metadata.texts], bool)[metadata.numbers]
 
@@ -75,9 +75,9 @@ def episodes_of(rows: PositionRows, *, later: bool = False) -> Episodes:
 
 
 def _bounds(rows: PositionRows, chosen: Longs) -> tuple[Longs, Longs, Longs]:
-    """Return of each episode the rows of its last and its first commit, and of its removal."""
+    """Return for each episode the rows of its last and first commit, and of its removal."""
     count, is_commit = len(chosen), rows.is_commit[chosen]
-    follows = np.zeros(count + 1, bool)  # whether a row is of the same position as the one before
+    follows = np.zeros(count + 1, bool)  # whether a row has the same position as the previous row
     follows[1:-1] = rows.key[chosen][1:] == rows.key[chosen][:-1]
     before_is_commit = follows[:-1] & np.append(False, is_commit[:-1])[:count]
     next_is_commit = follows[1:] & np.append(is_commit[1:], False)[:count]

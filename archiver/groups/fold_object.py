@@ -1,7 +1,7 @@
-"""A fold: the reduced beginning of a partition of `__consumer_offsets`, as one Avro object of plain records (docs/format.md §12).
+"""Encodes and decodes a fold: the reduced beginning of a partition of `__consumer_offsets`, as one Avro object (docs/format.md §12).
 
-The header of the object has its facts, so that nothing else is needed to read it. A control fact (archiver.groups.folds)
-repeats them, and makes it count.
+The object has plain records, and its facts in the header, so that it can be read alone. A control fact
+(archiver.groups.folds) repeats the facts, and makes the fold valid.
 """
 
 import hashlib
@@ -47,24 +47,24 @@ _Doubt = tuple[Number, Number, Annotated[bool, Strict()]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What a fold was made of: an earlier fold, if `earlier_next` is not 0, and objects above it."""
+    """The sources of a fold: an earlier fold, if `earlier_next` is not 0, and objects above it."""
 
     earlier_next: Number
     earlier_sha256: Annotated[str, Strict(), Field(pattern=r"^(?:[0-9a-f]{64})?$")]
     objects: Number
-    objects_sha256: _Sha256  # of what identifies the content of each, a line each
+    objects_sha256: _Sha256  # of the objects' content ids, a line each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldFacts:
-    """What a fold is of, and what its records must add up to."""
+    """The partition and range of a fold, and the sums of its records."""
 
     topic: Annotated[str, Strict(), Field(pattern="^__consumer_offsets$")]
     life: _Place
     partition: _Place
     next: Annotated[Number, Field(ge=1)]  # the fold replaces all offsets below
     records: Number  # in the fold
-    others: Number  # records below `next` that are of no position and no group, and that no fold keeps
+    others: Number  # records below `next` that concern no position and no group, which folds leave out
     first_ms: _Time  # of the oldest and the newest of all records below `next`, whether the fold has them or not
     last_ms: _Time
     digest: Digest  # of the fold's records (docs/format.md §5)
@@ -72,12 +72,12 @@ class FoldFacts:
         tuple[Item[_Doubt], ...], Field(max_length=MOST_DOUBTS)
     ]  # possibly missing records of its sources
     sources: Sources
-    # When the last of them counted, at the latest, if that is later: commits in transactions count from their markers on.
+    # The latest time from which all of them count, if it is later: commits in transactions count from their markers on.
     settled_ms: Annotated[_Time | None, Field(exclude_if=lambda at_ms: at_ms is None)] = None
 
     @property
     def counts_ms(self) -> int:
-        """From when on all records below `next` count."""
+        """The time from which all records below `next` count."""
         return self.last_ms if self.settled_ms is None else self.settled_ms
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class FoldFacts:
                 raise ValueError(f"a doubt about offsets {first} to {last}")
 
     def key(self, sha256: str) -> FoldKey:
-        """The key of an object with these facts and this SHA-256: two objects never have one key."""
+        """Return the key of an object with these facts and this SHA-256: two objects never share a key."""
         return FoldKey(life=self.life, partition=self.partition, next=self.next, digest=sha256[:DIGITS_IN_KEY])
 
 
@@ -124,7 +124,7 @@ def facts_of_fold(content: bytes, key: str) -> FoldFacts:
 
 
 def read_fold(content: bytes, facts: FoldFacts, key: str) -> Iterator[Frame]:
-    """Read the records of a fold, and compare their sums with its facts, at the end. Raises NotWholeError."""
+    """Read the records of a fold; at the end, compare their sums with its facts. Raises NotWholeError."""
     if facts_of_fold(content, key) != facts:
         raise _no_fold(key, "its header says something else than the fact that names it")
     view, tally, previous = memoryview(content), Tally(), -1
@@ -168,7 +168,7 @@ def _no_fold(key: str, why: str) -> CorruptSegmentError:
 
 
 def merge_doubts(doubts: Iterable[Doubt], most: int = MOST_DOUBTS) -> tuple[_Doubt, ...]:
-    """Join adjacent doubts and, while there are too many, the nearest ones: that only adds doubts."""
+    """Join adjacent doubts, and the nearest ones while they are too many: joining only adds doubts."""
     merged = _merged(sorted(doubts), 1, joins_kinds=False)
     if len(merged) > most:
         between = sorted(after.first - before.last for before, after in pairwise(merged))
@@ -177,7 +177,7 @@ def merge_doubts(doubts: Iterable[Doubt], most: int = MOST_DOUBTS) -> tuple[_Dou
 
 
 def _merged(doubts: Iterable[Doubt], distance: int, *, joins_kinds: bool) -> list[Doubt]:
-    """Join neighbours that are at most so far apart."""
+    """Join neighbours up to a distance."""
     found: list[Doubt] = []
     for one in doubts:
         last = found[-1] if found else Doubt(-2, -2, one.needs_later)

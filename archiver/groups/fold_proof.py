@@ -19,7 +19,7 @@ _READS_AT_ONCE: Final = 2
 
 
 def prove_fold(archive: Archive, topic: ArchivedTopic, number: int, fold: Fold, earlier: Fold | None = None) -> None:
-    """Compare a fold with the objects below its end. Raises NotWholeError where it lacks a record of them, or has another one.
+    """Compare a fold with the objects below its end. Raises NotWholeError if it lacks a record of these, or has another one.
 
     `earlier`: a proved fold that ends before this one. It replaces the objects below its own end.
     """
@@ -33,7 +33,7 @@ def prove_fold(archive: Archive, topic: ArchivedTopic, number: int, fold: Fold, 
         position = earlier.facts.next
     whole = topic.partitions.get(number, EMPTY_PARTITION).below(fold.facts.next)
     for reading in whole.from_offset(position).readable:
-        log.add(rows_within(told, position, reading.from_offset))  # of objects that earlier sweeps deleted
+        log.add(rows_within(told, position, reading.from_offset))  # records of objects that earlier sweeps deleted
         for frame, _ in whole_frames(archive.store, topic.topic, number, [reading]):
             log.add(frame)
         position = reading.next
@@ -72,7 +72,7 @@ def _problems_of_partition(archive: Archive, folds: Folds, topic: ArchivedTopic,
 
 
 def _folds_of(folds: Folds, topic: ArchivedTopic, number: int) -> Sequence[Fold]:
-    """Return the folds of a partition, in the order of their ends as writers let them rise."""
+    """Return the folds of a partition in the order of their ends, which rise."""
     return [
         fold
         for life, limit in reversed(reaches_of(topic, number))

@@ -1,8 +1,8 @@
-"""Makes folds of `__consumer_offsets` (docs/format.md §12): of an earlier fold, and of the objects above it.
+"""Makes folds of `__consumer_offsets` (docs/format.md §12) from an earlier fold and the objects above it.
 
-1. `plan_folds` finds partitions with new records, and refuses those with missing ones.
-2. `run_fold` reads, reduces, puts the object, reads it back, and compares; only then it puts the fact that makes it count.
-   Killed before that, it leaves an object that no fact names, and that is not read.
+1. `plan_folds` finds partitions with new records, and refuses partitions with missing records.
+2. `run_fold` reads, reduces, puts the object, reads it back, and compares; only then it puts the fact that makes it valid.
+   If killed earlier, it leaves an object that no fact names, and that is not read.
 """
 
 import hashlib
@@ -68,13 +68,13 @@ class MadeFold:
 
 
 def plan_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[FoldPlan]:
-    """Look at each partition of the offsets topic. Reads nothing but facts."""
+    """Plan a fold of each partition of the offsets topic. Reads only facts."""
     for number in sorted({*topic.partitions, *topic.damaged, *folds.partitions_of(topic)}):
         yield plan_fold(topic, folds, number)
 
 
 def plan_fold(topic: ArchivedTopic, folds: Folds, number: int, until: int = MOST_OFFSET) -> FoldPlan:
-    """Look at a partition up to an offset. A fold is only put behind the newest one, which need not end below that offset."""
+    """Plan a fold of a partition up to an offset, or refuse it: the newest fold may already end at or above that offset."""
     reaches = reaches_of(topic, number)
     earlier = folds.newest(reaches, number)
     below = None if earlier is None else earlier.below
@@ -91,7 +91,7 @@ def plan_fold(topic: ArchivedTopic, folds: Folds, number: int, until: int = MOST
 
 
 def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
-    """Fold one partition. Raises NotWholeError, or FalseFactsError, where something is missing or damaged: nothing counts then."""
+    """Fold one partition. Raises NotWholeError or FalseFactsError for missing or damaged records: no fold is noted then."""
     topic, number = plan.topic, plan.partition
     beginning = begin_log(folds, topic, number, fills_in=False)
     if refusal := _refusal(topic, folds, number, beginning.below, plan.next):  # an earlier fold may be damaged
@@ -121,14 +121,14 @@ def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
 
 
 def _above(topic: ArchivedTopic, number: int, start: int, until: int = MOST_OFFSET) -> PartitionInventory:
-    """Return what there is from an offset on, up to another one. What is missing behind the end of the archive counts up to the end."""
+    """Return the objects between two offsets. Missing offsets behind the last object are included up to the end."""
     whole = topic.partitions.get(number, EMPTY_PARTITION)
     rest = whole.from_offset(start)
     return rest.below(until) if until < whole.end else rest
 
 
 def _refusal(topic: ArchivedTopic, folds: Folds, number: int, below: Below | None, until: int = MOST_OFFSET) -> str:
-    """Say why the log above a fold, or all of it, cannot be folded up to an offset; empty: it can."""
+    """Return why the log above a fold, or the whole log, cannot be folded up to an offset; empty: it can."""
     start = 0 if below is None else below.next
     if start >= until:
         return f"{topic.topic}-{number}: is folded up to offset {start} already, and a fold up to {until} cannot come behind that"
@@ -148,14 +148,14 @@ def _refusal(topic: ArchivedTopic, folds: Folds, number: int, below: Below | Non
 
 
 def _missing(rest: PartitionInventory, start: int) -> str:
-    """Name the offsets that nothing has, though that is no loss: a sweep took them, or an archive of v1.0 began behind them."""
+    """Return the offsets in no object that are not lost: swept, or before the beginning of an archive of v1.0."""
     begin = rest.readable[0].from_offset if rest.readable else start
     behind = [str(gap) for gap in rest.swept if gap.first_offset >= begin]
     return ", ".join([f"{start}-{begin - 1}", *behind] if begin > start else behind)
 
 
 def _refuse_unsettled(topic: ArchivedTopic, number: int, below: Below | None, until: int) -> str:
-    """Refuse while a successor of compacted records may be behind the archive's end: a fold would keep that doubt for ever."""
+    """Refuse while a survivor of compaction may be behind the archive's end: a fold would keep this doubt forever."""
     whole = topic.partitions.get(number, EMPTY_PARTITION)
     start, retention_ms, seen_ms = 0 if below is None else below.next, delete_retention_ms(topic), first_seen_ms(topic)
     for first, last, _ in unsettled_above(whole, start, retention_ms, seen_ms, below):
@@ -187,7 +187,7 @@ class _Totals:
 def _doubts(
     topic: ArchivedTopic, number: int, beginning: LogBeginning, until: int
 ) -> tuple[tuple[int, int, bool], ...]:
-    """Keep what may be missing: what nobody had when a fold was made does not become known by it."""
+    """Return the doubts to note in a fold: records missing in its sources are also missing in the fold."""
     retention_ms, seen_ms = delete_retention_ms(topic), first_seen_ms(topic)
     above = doubts_above(topic.partitions[number], beginning.next, retention_ms, seen_ms, beginning.below)
     found = [*beginning.doubts, *above]
@@ -228,7 +228,7 @@ def _put(archive: Archive, facts: FoldFacts, frame: Frame, beginning: LogBeginni
 
 
 def _compare(archive: Archive, fold: Fold, frame: Frame) -> None:
-    """Read a fold from the bucket, reduce it again, and compare it with its sources."""
+    """Read a fold from the bucket, reduce it again, and compare it with the reduced sources."""
     log = CommitLog()
     for one in fold_frames(archive, fold):
         log.add(one)

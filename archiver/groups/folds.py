@@ -1,7 +1,7 @@
-"""The folds of `__consumer_offsets` (docs/format.md §12), and the fold with which a reader of a time begins.
+"""Notes and finds the folds of `__consumer_offsets` (docs/format.md §12). Readers begin with the fold found for their time.
 
-The facts of a stream rise: a later one covers more, and its newest record is no older. So the last fold that may be used is
-found by halving, and each that is used is checked.
+The facts of a stream rise: a later fold covers more offsets, and its newest record is no older. So a binary search finds the
+last usable fold; each used fold is checked.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ ReportProblem = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldFact:
-    """The note of a fold, whole and read back. Its key follows from the members."""
+    """The note of a fold that was put and read back. The key of the fold follows from the members."""
 
     fold: FoldFacts
     object_sha256: Annotated[str, Strict(), Field(pattern=r"^[0-9a-f]{64}$")]
@@ -50,7 +50,7 @@ class Fold(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """In one life, folds of a partition are valid up to an offset: above it, a later life continues."""
+    """The offset up to which folds of a partition in one life are valid: above it, a later life continues."""
 
     life: int
     until_offset: int
@@ -68,7 +68,7 @@ _KIND: Final = NoteKind(
 
 
 def reaches_of(topic: ArchivedTopic, partition: int) -> list[Reach]:
-    """Return the lives through which a partition is read, the newest first; up to the end of the archive."""
+    """Return the lives of a partition's log, the newest first, each with its end; the newest ends with the archive."""
     stretches = [Stretch(topic.life, 0, None)] if topic.fact is None else topic.fact.lineage(topic.life, partition)
     found, limit = list[Reach](), topic.partitions.get(partition, EMPTY_PARTITION).end
     for stretch in reversed(stretches):
@@ -79,7 +79,7 @@ def reaches_of(topic: ArchivedTopic, partition: int) -> list[Reach]:
 
 @dataclass(frozen=True, slots=True)
 class Folds:
-    """The folds of an archive. What cannot be read is reported once, and stays out."""
+    """The folds of an archive. An unreadable fold is reported once, and left out."""
 
     archive: Archive
     numbers: Mapping[str, int]  # of the newest fact, by stream
@@ -88,7 +88,7 @@ class Folds:
 
     @classmethod
     def of(cls, archive: Archive, report_problem: ReportProblem) -> "Folds":
-        """List the folds; nothing is read of them before it is asked for."""
+        """List the folds; read them on demand."""
         return cls(archive, newest_numbers(archive, FOLDS), report_problem)
 
     @classmethod
@@ -103,7 +103,7 @@ class Folds:
         return cls(archive, numbers, report_problem)
 
     def partitions_of(self, topic: ArchivedTopic) -> set[int]:
-        """List the partitions that have a fold in the life of a topic, or in a life that it continues."""
+        """List the partitions with a fold in the life of a topic, or in a life that it continues."""
         fact = topic.fact
         lives = [topic.life] if fact is None else fact.lives_of(fact.root(topic.life))
         parents = {f"{FOLDS}/{life}" for life in lives}
@@ -119,7 +119,7 @@ class Folds:
         above: int = 0,
         refused: Collection[str] = (),
     ) -> Fold | None:
-        """Return the largest fold whose records are all before a time, and whose end is above an offset."""
+        """Return the largest fold whose records all count by a time, and whose end is above an offset."""
         for life, limit in reaches:
             stream = fold_stream(life, partition)
             end = self._first(stream, lambda one, limit=limit: one.next > limit or one.counts_ms > until_ms)  # type: ignore[misc]
@@ -133,7 +133,7 @@ class Folds:
     def smallest(
         self, reaches: Sequence[Reach], partition: int, at_least: int, refused: Collection[str] = ()
     ) -> Fold | None:
-        """Return the fold that covers least, of those that reach up to an offset."""
+        """Return the smallest fold that reaches up to an offset."""
         for life, limit in reversed(reaches):
             stream = fold_stream(life, partition)
             start = self._first(stream, lambda one: one.next >= at_least)
@@ -150,7 +150,7 @@ class Folds:
         return self._among(stream, range(self.numbers.get(stream, -1) + 1), ())
 
     def beyond(self, reaches: Sequence[Reach], partition: int) -> Fold | None:
-        """Return the newest fold if it ends above all that is archived in its life, which no writer of ours lets happen."""
+        """Return the newest fold if it ends above the archive of its life, which no writer of ours allows."""
         (life, end), *_ = reaches
         stream = fold_stream(life, partition)
         newest = next(self._among(stream, range(self.numbers.get(stream, -1), -1, -1), ()), None)
@@ -198,7 +198,7 @@ def fold_frames(archive: Archive, fold: Fold) -> Iterator[Frame]:
 
 
 def lost_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[str]:
-    """Name the partitions whose swept objects no fold replaces any more. Reads only facts."""
+    """Yield a problem for each partition whose swept objects no fold replaces any more. Reads only facts."""
     for number, inventory in topic.partitions.items():
         end = max((gap.last_offset + 1 for gap in inventory.swept), default=0)
         fold = folds.newest(reaches_of(topic, number), number, above=end - 1) if end else None
@@ -210,7 +210,7 @@ def lost_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[str]:
 
 
 def note_fold(archive: Archive, facts: FoldFacts, sha256: str, refused: Collection[str] = ()) -> bool:
-    """Let a fold count, unless another one that covers as much does, and is not damaged. Returns whether it is this one."""
+    """Note a fold as valid, unless an undamaged fold covers as much. Returns whether this fold is the valid one."""
     ours = FoldFact(fold=facts, object_sha256=sha256)
 
     def change(noted: FoldFact | None) -> FoldFact | None:

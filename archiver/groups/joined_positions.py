@@ -1,10 +1,10 @@
-"""Positions from `__consumer_offsets` and from snapshots, joined: of each position the later word holds.
+"""Joins positions from `__consumer_offsets` and from snapshots: for each position, the later source holds.
 
-A snapshot is the later word only where the archive of the log ends before it, or has nothing of the group's partition of the
-offsets topic. Where the log ends later its word holds, also that a position is unknown. Where both end within a minute, which
-clocks may differ by, nobody knows which is the later one: they must agree, else the position is unknown. A later snapshot that has a group without
-one of its positions ends that position. One that has not even the group does not: whoever took it may not have seen the
-group, so the position is unknown. Where the log is known to lack records of before the time, only a later snapshot tells.
+A snapshot is later only if the archived log ends before it, or lacks the group's partition of the offsets topic. If the log
+ends later, its result holds, even if it is "unknown". Within one minute of clock skew both sources must agree; otherwise the
+position is unknown. If a later snapshot has a group without one of its positions, this position has ended. If it lacks the
+whole group, the position is unknown, since the snapshot's user may not see the group. If the log is known to lack records of
+before the time, only a later snapshot counts.
 """
 
 from collections import defaultdict
@@ -41,7 +41,7 @@ def join_positions(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Joint:
-    """Snapshots beside a log."""
+    """The snapshots to join with a log, and its end."""
 
     snapshots: Snapshots
     ends: ArchivedUntil
@@ -64,7 +64,7 @@ class _Joint:
             if end_ms is None or end_ms >= at_ms:
                 return map(_unknown, logged or ([] if snapshot is None else [snapshot]))
         elif end_ms is not None and end_ms + CLOCKS_DIFFER_MS >= at_ms:
-            # The log has all that the snapshot could tell. If it has nothing, a record is missing.
+            # The log covers the snapshot's time. If the log lacks the snapshot's position, a record is missing.
             if snapshot is not None and not logged:
                 return [snapshot._replace(state=State.UNKNOWN)]
             asked_ms = at_ms + (0 if told is None else told.duration_ms)
@@ -86,7 +86,7 @@ class _Joint:
         return [_ended(one, State.UNKNOWN, at_ms) for one in logged]
 
     def _before_next(self, place: Place, found: Sequence[ArchivedPosition]) -> Iterator[ArchivedPosition]:
-        """Yield positions of a snapshot; they are ambiguous if the next one of the group differs, unknown if none has it."""
+        """Yield positions of a snapshot: ambiguous if the group's next snapshot differs, unknown if no later snapshot has the group."""
         if place[0] in self.snapshots.missing_behind:
             yield from (_unknown(one) if one.state is State.SET else one for one in found)
             return
@@ -109,7 +109,7 @@ class _Joint:
 
 
 def _between(one: ArchivedPosition, later: ArchivedPosition) -> ArchivedPosition:
-    """Return an ambiguous position if the next snapshot has another offset."""
+    """Return the position; as ambiguous if the next snapshot has another offset."""
     if one.offset == later.offset:
         return one
     return one._replace(state=State.AMBIGUOUS, other_offset=later.offset, other_ms=later.at_ms)
@@ -124,7 +124,7 @@ def _stands(one: ArchivedPosition) -> bool:
 
 
 def _ended(one: ArchivedPosition, state: State, at_ms: int) -> ArchivedPosition:
-    """Return a position that a later snapshot no longer has; an earlier removal is unchanged."""
+    """Return a position as ended, since a later snapshot lacks it; an earlier removal is unchanged."""
     if not _stands(one):
         return one
     cause = Cause.UNKNOWN if state is State.REMOVED else Cause.NONE
@@ -134,7 +134,7 @@ def _ended(one: ArchivedPosition, state: State, at_ms: int) -> ArchivedPosition:
 
 
 def _agreed(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition | None) -> Iterator[ArchivedPosition]:
-    """Keep the log's position where the snapshot agrees; otherwise it is unknown which one is later."""
+    """Keep the log's position if the snapshot agrees; otherwise it is unknown, since either source may be later."""
     is_told = any(one.state is State.SET and snapshot is not None and _is_same(one, snapshot) for one in logged)
     for one in logged:
         may_stand = _stands(one) or (snapshot is not None and snapshot.life in {one.life, AMBIGUOUS})
@@ -145,13 +145,13 @@ def _agreed(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition | Non
 
 
 def _replaced(logged: Sequence[ArchivedPosition], snapshot: ArchivedPosition) -> Iterator[ArchivedPosition]:
-    """Put the word of a later snapshot in the place of the log's."""
+    """Replace the log's position by the position of a later snapshot."""
     same = [one for one in logged if one.state is State.SET and _is_same(one, snapshot)]
     yield from same or [snapshot]  # the log has more details of the same commit
     for one in logged:
         if one.life == snapshot.life:
             continue
-        if not _stands(one):  # if the snapshot may be of its life, it was committed again
+        if not _stands(one):  # committed again if the snapshot may belong to its life
             is_unsure = snapshot.life == AMBIGUOUS and one.state is State.TOPIC_DELETED
             yield one._replace(state=State.AMBIGUOUS) if is_unsure else one
         elif AMBIGUOUS not in {one.life, snapshot.life}:  # its topic was deleted behind the end of the log

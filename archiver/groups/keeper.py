@@ -1,4 +1,4 @@
-"""Backs up the positions of consumer groups: by archiving `__consumer_offsets`, or as notes (docs/format.md §8)."""
+"""Backs up the positions of consumer groups, by archiving `__consumer_offsets` or as snapshot notes (docs/format.md §8). `backup` runs it."""
 
 import asyncio
 import logging
@@ -31,10 +31,10 @@ from archiver.process.workers import Workers
 
 log = logging.getLogger(__name__)
 
-_IDLE_S: Final = 1.0  # between two looks at whether snapshots are taken now: the way of keeping may have changed
+_IDLE_S: Final = 1.0  # between two checks whether snapshots are due: the way of keeping may have changed
 _LONGEST_PAUSE_S: Final = 10.0  # after failures
 _WARNED_AGAIN_MS: Final = 3_600_000
-_MANY: Final = 200_000  # positions in one fact, about 80 bytes each: more are worth a warning
+_MANY: Final = 200_000  # positions in one fact, about 80 bytes each: more cause a warning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class PositionPolicy:
 
 
 class PositionKeeper:
-    """Decides how positions are kept, and takes snapshots where that is the way. Several instances may do so at once."""
+    """Decides how positions are kept, and takes snapshots if needed. Several instances may do so at once."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class PositionKeeper:
         self._logged = ""
         self._archives_topic = False
         self._refused: frozenset[str] = frozenset()
-        self._warned_ms: int | None = None  # when a failure of snapshots was logged last; None: they work
+        self._warned_ms: int | None = None  # when a snapshot failure was logged last; None: snapshots work
         self._has_warned_of_many = False
         self._has_warned_of_hidden = False
         self.takes_snapshots = policy.keep is PositionKeeping.SNAPSHOT
@@ -80,7 +80,7 @@ class PositionKeeper:
     # --- which way
 
     async def decide_way(self, topics: Mapping[str, TopicDescription]) -> bool:
-        """Decide again how positions are kept; `topics` are all that this user sees. True: the offsets topic is to be archived."""
+        """Decide again how positions are kept; `topics`: all topics that this user sees. True: archive the offsets topic."""
         keep = self._policy.keep
         if keep in {PositionKeeping.OFF, PositionKeeping.SNAPSHOT}:
             return False
@@ -88,7 +88,7 @@ class PositionKeeper:
             obstacle = await self._obstacle(topics.get(OFFSETS_TOPIC))
         except KafkaTemporaryError as error:
             if self._logged:
-                return self._archives_topic  # brokers that fail are no reason to change anything
+                return self._archives_topic  # failing brokers are no reason for a change
             obstacle = str(error)
         self._archives_topic = obstacle is None
         self.takes_snapshots = obstacle is not None and keep is PositionKeeping.AUTO
@@ -101,7 +101,7 @@ class PositionKeeper:
         return self._archives_topic
 
     async def _obstacle(self, topic: TopicDescription | None) -> str | None:
-        """Why the topic cannot be archived, or shall not."""
+        """Return why the topic cannot or must not be archived; None: it can."""
         if self._policy.is_topic_excluded:
             return f"topics.exclude leaves {OFFSETS_TOPIC} out"
         if topic is None:
@@ -114,7 +114,7 @@ class PositionKeeper:
         return None
 
     async def _try_to_read(self, topic: TopicDescription) -> None:
-        """Read behind the end of the topic: no record comes, but an error if this user may not read. To describe is another right."""
+        """Read behind the end of the topic: returns no record, but an error if this user may not read. Describing needs another right."""
         name, partition = topic.name, min(topic.leaders, default=0)
         end = (await self._client.offsets([(name, partition)]))[name, partition].high_watermark
         node_id = await self._client.leader(name, partition)
@@ -136,16 +136,16 @@ class PositionKeeper:
     # --- snapshots
 
     async def run(self) -> None:
-        """Take a snapshot each interval, of all instances together, for as long as they are taken."""
+        """Take a snapshot in each interval, shared by all instances, while snapshots are the way of keeping."""
         while True:
             await self._wait(await self._turn() if self.takes_snapshots else _IDLE_S)
 
     async def _turn(self) -> float:
-        """Take the snapshot that is due. Returns the seconds until the next one; a snapshot that failed is tried again sooner."""
+        """Take a due snapshot. Returns the seconds until the next one; a failed snapshot is retried sooner."""
         interval_ms = self._policy.interval_ms
         try:
             newest_ms = await self.take_snapshot(interval_ms)
-        except Exception as error:  # noqa: BLE001 - a snapshot that fails stops nothing else
+        except Exception as error:  # noqa: BLE001 - a failed snapshot stops no other work
             self._warn_of_failure(as_ours(error, "group positions"))
             cause = error.cause if isinstance(error, TemporaryError) else type(error).__name__
             self._count_failure("group-positions", cause)
@@ -164,7 +164,7 @@ class PositionKeeper:
             self._warned_ms = now_ms
 
     async def take_snapshot(self, interval_ms: int = 0) -> int:
-        """Record the positions of all groups, unless the newest fact has the same, or is younger than the interval.
+        """Note the positions of all groups, unless the newest fact has the same positions, or is younger than the interval.
 
         Returns the time of the newest fact.
         """
@@ -205,7 +205,7 @@ class PositionKeeper:
         }
 
     async def _warn_of_hidden(self, found: Mapping[str, Positions]) -> None:
-        """Warn once if no group is visible: then a right is missing. Who sees some groups may be meant to see no others."""
+        """Warn once if no group is visible: then a right is missing. A user who sees some groups may be meant to see no others."""
         if not await sees_all_groups(self._client):
             log.log(
                 logging.INFO if found else logging.WARNING,
@@ -216,7 +216,7 @@ class PositionKeeper:
         self._has_warned_of_hidden = True
 
     def note_refused(self, found: Mapping[str, Positions], refused: Mapping[str, Refusal]) -> None:
-        """Warn once of each group whose positions cannot be read, and count it each time; warn once of very many positions."""
+        """Warn once about each group whose positions cannot be read, and count it each time; warn once about very many positions."""
         for group, error in refused.items():
             self._count_failure("group-positions", type(error).__name__)
             if group not in self._refused:
@@ -236,7 +236,7 @@ class PositionKeeper:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What of a snapshot is read again here: its groups are only compared."""
+    """The time of a snapshot; its groups are only compared."""
 
     time_ms: Number
 
@@ -254,7 +254,7 @@ def _time_ms(fact: Fact, stream: str) -> int:
 
 
 def _is_young(time_ms: int, now_ms: int, interval_ms: int) -> bool:
-    """Clocks of instances differ a little: a fact from the near future is young, too."""
+    """Return whether a fact is young; also if it is from the near future, since clocks of instances differ a little."""
     return abs(now_ms - time_ms) < interval_ms
 
 

@@ -1,6 +1,6 @@
-"""Asks the cluster for the ends of `__consumer_offsets`, and for open transactions that hold them back.
+"""Queries the cluster for the ends of `__consumer_offsets`, and for open transactions that hold these back. `groups show` uses it.
 
-Commits behind an open transaction are not archived before it ends.
+Commits behind an open transaction are archived only after it ends.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from archiver.kafka.cluster import OpenTransaction
 from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.kafka.settings import KafkaSettings
 
-_MOST_ASKED: Final = 20  # partitions that are asked for their transactions, one after the other
+_MOST_ASKED: Final = 20  # partitions whose transactions are queried, one after the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +23,12 @@ class LiveLog:
     partition: int
     end: int
     last_stable: int  # the end for all readers
-    transactions: Sequence[OpenTransaction] = ()  # of those that hold it back the oldest comes first
-    problem: str = ""  # why they are not known
+    transactions: Sequence[OpenTransaction] = ()  # the transactions that hold it back, the oldest first
+    problem: str = ""  # why the transactions are unknown
 
 
 async def survey_live_logs(settings: KafkaSettings, archived_of: str | None) -> list[LiveLog]:
-    """Ask the cluster. `archived_of`: whose archive it is, by its id. Raises KafkaError, KafkaTemporaryError and StrangerError."""
+    """Query the cluster. `archived_of`: the id of the archived cluster. Raises KafkaError, KafkaTemporaryError and StrangerError."""
     async with KafkaClient(settings) as client:
         cluster_id = await client.cluster_id()
         if archived_of not in {None, cluster_id}:

@@ -1,10 +1,10 @@
-"""Which of a topic's lives a position belongs to, where several topics have had the name one after the other.
+"""Finds the life of a topic that a position belongs to, if several topics have had the name one after the other.
 
-A topic lives without interruption: it was there at all times between two at which it is known to have been there. Brokers
-remove all positions in a topic that is deleted: as long as one of them stands, the topic is the same. So a stretch of time in
-which positions stood is of a life if it has a moment at or behind one at which that life was there, and another at or before
-one. A topic that no backup has seen may have lived between two that were seen: what lies there is not guessed at. The first
-topic that was seen is taken for the first, and the last one for the last.
+A topic exists without interruption between any two times at which it is known to have existed. Brokers remove all positions
+in a deleted topic: while a position exists, the topic is the same. So a span of existing positions belongs to a life if it
+has a moment at or after a known time of that life, and another one at or before a known time. A topic that no backup has
+seen may have existed between two seen topics: positions in between are not assigned. The first seen topic counts as the
+first one, and the last seen topic as the last one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ from archiver.archive.topics import TopicFact
 NOT_ARCHIVED: Final = -1
 AMBIGUOUS: Final = -2
 CLOCKS_DIFFER_MS: Final = 60_000  # clock skew between brokers and backups
-# Brokers hear of a deletion one after the other: so long behind it, positions of the deleted topic may still stand.
+# Brokers learn of a deletion one after the other: so long after it, positions of the deleted topic may still exist.
 UNDER_WAY_MS: Final = 60_000
 
 
 class Root(NamedTuple):
-    """One of the topics that have had a name: the life without a parent, its topic id, and two times at which it was there."""
+    """One of the topics that have had a name: the life without a parent, its topic id, and two times when it existed."""
 
     life: int
     topic_id: str
-    seen_ms: int | None  # by a backup, first
+    seen_ms: int | None  # when a backup first saw it
     alive_ms: int | None = None  # by its archived records; counts only if it is later
 
 
@@ -33,18 +33,18 @@ Roots = Mapping[str, Sequence[Root]]  # of each archived topic
 
 
 class PositionSpan(NamedTuple):
-    """A time during which positions in a topic stood without interruption. None: its bound is not known."""
+    """A time during which positions in a topic existed without interruption. None: an unknown bound."""
 
     from_ms: int | None
     until_ms: int | None
-    of_root: int | None = None  # the number of its root, where commits name that; NO_ROOT: of no root, or of several
+    of_root: int | None = None  # the number of its root, if commits name it; NO_ROOT: none or several
 
 
 NO_ROOT: Final = -1
 
 
 def roots_of(fact: TopicFact, alive_ms: Mapping[int, int] | None = None) -> list[Root]:
-    """List the topics that have had a name, in order. `alive_ms`: by root, when it is known to have been there last."""
+    """List the topics that have had a name, in order. `alive_ms`: by root, the last time when it is known to have existed."""
     roots = [life for life in fact.lives if life.parent is None]
     known = dict(alive_ms or {})
     for life, later in pairwise(roots):
@@ -54,20 +54,20 @@ def roots_of(fact: TopicFact, alive_ms: Mapping[int, int] | None = None) -> list
 
 
 def life_at(roots: Sequence[Root], from_ms: int, until_ms: int) -> int:
-    """Return the life of a position that stood at some moment between two times."""
+    """Return the life of a position that existed at some moment between two times."""
     if len(roots) < 2:
         return roots[0].life if roots else NOT_ARCHIVED
     return lives_of(roots, [PositionSpan(from_ms=until_ms, until_ms=from_ms)])[
         0
-    ]  # surely before the one, surely after the other
+    ]  # it began before `until_ms`, and ended after `from_ms`
 
 
 def lives_of(roots: Sequence[Root], stretches: Sequence[PositionSpan]) -> list[int]:
-    """Return the life of each stretch of one partition of the offsets topic, in the order of the log; or AMBIGUOUS."""
+    """Return the life of each span of one partition of the offsets topic, in the order of the log; or AMBIGUOUS."""
     bounds = [_bounds(len(roots), _evidence(roots), stretch) for stretch in stretches]
     lowest, highest = 0, len(roots) - 1
     lowests, highests = [], []
-    for low, high in bounds:  # lives follow each other as the stretches do
+    for low, high in bounds:  # lives follow each other in the order of the spans
         lowest = max(lowest, low) if low <= high else lowest
         lowests.append(lowest if low <= high else low)
     for low, high in reversed(bounds):
@@ -78,12 +78,12 @@ def lives_of(roots: Sequence[Root], stretches: Sequence[PositionSpan]) -> list[i
     ]
 
 
-_Evidence = Sequence[tuple[int, int, int]]  # the number of a root, and two times between which it was there
+_Evidence = Sequence[tuple[int, int, int]]  # the number of a root, and two times between which it existed
 
 
 def _evidence(roots: Sequence[Root]) -> _Evidence:
-    """List the known times of roots. If they contradict their order, none is known."""
-    # Records may be older than their topic: what they tell counts only behind the time at which a backup saw it.
+    """List the known times of roots; none if they contradict the order of roots."""
+    # Records may be older than their topic: their times count only after the time at which a backup saw it.
     found = [
         (number, root.seen_ms, max(root.seen_ms, root.alive_ms or 0))
         for number, root in enumerate(roots)
@@ -94,7 +94,7 @@ def _evidence(roots: Sequence[Root]) -> _Evidence:
 
 
 def _bounds(count: int, evidence: _Evidence, stretch: PositionSpan) -> tuple[int, int]:
-    """Return the numbers of the first and the last root that a stretch can be of; the first is higher: of none."""
+    """Return the numbers of the first and the last possible root of a span; the first is higher: none is possible."""
     if stretch.of_root is not None:
         return (stretch.of_root, stretch.of_root) if stretch.of_root != NO_ROOT else (count, NO_ROOT)
     lowest, highest = 0, count - 1

@@ -1,4 +1,4 @@
-"""One partition of `__consumer_offsets` as of a time: its rows, the lives of their topics, and the episodes up to the time."""
+"""Prepares one partition of `__consumer_offsets` as of a time: its rows, the lives of their topics, and the episodes up to that time."""
 
 from dataclasses import dataclass
 
@@ -39,13 +39,13 @@ class LogAsOf:
 
 
 def known_from_ms(told: LogAsOf, keys: Longs, reach: Longs, lives: Longs) -> Longs:
-    """Return the time of the first commit of each key, later than the time that was asked for, behind an offset.
+    """Return the time of the first commit of each key that is later than the requested time and behind an offset.
 
-    UNKNOWN_MS: none, or of another life. A removal is no evidence: it may be that of the topic.
+    UNKNOWN_MS: none, or in another life. A removal is no evidence: the topic's deletion may be its cause.
     """
     rows, count = told.rows, len(told.log.rows) + 1
     offsets = told.log.rows.frame.column(Column.OFFSET)
-    # As of the time of a commit, records up to the first one that is surely later may be missing.
+    # As of the time of a commit, records up to the first certainly later one may be missing.
     times = np.maximum.accumulate(told.log.rows.frame.column(Column.TIMESTAMP))
     surely_later = np.maximum(np.searchsorted(times, rows.ms + CLOCKS_DIFFER_MS, side="right"), rows.place + 1)
     until = np.append(offsets, max(told.log.next, told.log.cut))[surely_later]

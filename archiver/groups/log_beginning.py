@@ -1,7 +1,7 @@
-"""The beginning of a partition of `__consumer_offsets`, read from folds: what a reader of a time need not read of objects.
+"""Reads the beginning of a partition of `__consumer_offsets` as of a time from folds, in place of objects.
 
-1. The newest fold without a record later than the time says all that the log below its end says.
-2. Where the objects above begin later still, another fold fills in: it lacks what was superseded below its own end.
+1. The newest fold without a record later than the time replaces the whole log below its end.
+2. If the objects above it begin later, another fold fills in: it lacks the records superseded below its own end.
 """
 
 from collections.abc import Collection, Iterator
@@ -22,7 +22,7 @@ from archiver.groups.folds import Fold, Folds, Reach, fold_frames, reaches_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBeginning:
-    """What folds gave; objects are to be read from `next` on. All records of the folds were taken by `log`."""
+    """The records from folds; objects are read from `next` on. `log` already has all records of the folds."""
 
     log: CommitLog
     next: int = 0
@@ -36,12 +36,12 @@ class LogBeginning:
 
     @property
     def below(self) -> Below | None:
-        """What the fold that says all of its time tells of the log below its end."""
+        """The record of the `whole` fold about the log below its end."""
         return None if self.whole is None else self.whole.below
 
 
 class _Piece(NamedTuple):
-    """Records of a fold that are wanted. `is_whole`: nothing that was there as of the time is missing of them."""
+    """Wanted records of a fold. `is_whole`: no record of the requested time is missing."""
 
     fold: Fold
     first: int
@@ -50,7 +50,7 @@ class _Piece(NamedTuple):
 
 
 class _DamagedFoldError(NotWholeError):
-    """A fold that cannot be read, by its key."""
+    """The error of an unreadable fold, with its key."""
 
     def __init__(self, key: str, error: NotWholeError) -> None:
         super().__init__(str(error))
@@ -60,7 +60,7 @@ class _DamagedFoldError(NotWholeError):
 def begin_log(
     folds: Folds | None, topic: ArchivedTopic, number: int, until_ms: int = LAST_LONG, *, fills_in: bool = True
 ) -> LogBeginning:
-    """Read what folds have of a partition as of a time. A damaged fold is reported, and another one is used, or none."""
+    """Read the records of a partition as of a time from folds. A damaged fold is reported, and another one is used, or none."""
     if folds is None:
         return LogBeginning(log=CommitLog(until_ms))
     reaches, refused = reaches_of(topic, number), set[str]()
@@ -110,7 +110,7 @@ def _read(folds: Folds, pieces: list[_Piece], until_ms: int) -> LogBeginning:
         try:
             for frame in fold_frames(folds.archive, piece.fold):
                 rows = rows_within(frame, piece.first, piece.until)
-                # What fills in may be of after the time: when it counted is known only of all of it together.
+                # Records that fill in may be later than the time: the fold notes only one time from which all of them count.
                 is_told = piece.is_whole or facts.settled_ms is None
                 found.log.add(rows, None if is_told else np.full(len(rows), facts.counts_ms))
         except NotWholeError as error:

@@ -1,9 +1,9 @@
-"""Positions in topics of which the newest snapshot has none: a topic may have been deleted before it was taken.
+"""Finds the last positions in topics that the newest snapshot no longer has: their topic may have been deleted before it.
 
-Brokers remove all positions in a topic that is deleted. As in the log (archiver.groups.removal_causes), the last ones that anybody had in a
-life of a topic are taken for where the groups stood when it ended: those of the last snapshot that has any. Where the topic is known
-to have been there behind the next one, they ended by themselves, and nothing is taken. Groups lose theirs within a minute, one after
-the other: so what only the snapshot before the last has counts as well, if the next one came at once, and nobody committed between.
+Brokers remove all positions in a deleted topic. As in the log (archiver.groups.removal_causes), the last positions in a life of a
+topic count as its final ones: the positions in the last snapshot that has any. If the topic is known to have existed after the
+next snapshot, they ended by themselves, and none counts. Groups lose their positions within a minute, one after the other. So
+positions only in the last but one of these snapshots also count, if the next one followed at once, and no group committed between.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,17 +17,17 @@ from archiver.groups.archived_position import ArchivedPosition, Cause, State
 from archiver.groups.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, UNDER_WAY_MS, Root, life_at
 from archiver.groups.snapshots import ReportProblem, Snapshot, archived_position, newest_first, newest_of_days
 
-# So many snapshots are read: at one a minute, those of a day and a half.
+# The most snapshots to read: at one a minute, those of a day and a half.
 _MOST_READ: Final = 2_000
 _MOST_DAYS: Final = 400
-# Between two snapshots, at one a minute, while the positions in a topic go.
+# The time between two snapshots, at one a minute, while the positions in a topic are being removed.
 _AT_ONCE_MS: Final = UNDER_WAY_MS + 60_000
 _Place = tuple[str, int]  # group, partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostPositions:
-    """The result. `out_of_reach`: topics with positions so early that not all later snapshots were read."""
+    """The result. `out_of_reach`: topics whose positions are so early that not all later snapshots were read."""
 
     positions: tuple[ArchivedPosition, ...]
     out_of_reach: Mapping[str, int]
@@ -40,7 +40,7 @@ def find_lost_positions(
     until_ms: int,
     report_problem: ReportProblem,
 ) -> LostPositions:
-    """Find the last positions in lives of topics, given by topic and root, of which the newest snapshot has none."""
+    """Find the last positions in lives of topics, given by topic and root, that have no position in the newest snapshot."""
     searches = [_Search(topic=topic, root=root, roots=roots.get(topic, [])) for topic, root in sorted(lives)]
     oldest_ms, count = until_ms, 0
     topics = {topic for topic, _ in lives}
@@ -63,7 +63,7 @@ def find_lost_positions(
 
 
 def groups_seen(archive: Archive, names: Collection[str], until_ms: int) -> set[str]:
-    """Return which groups some snapshot knows, of those that are looked through for lost positions."""
+    """Return the groups that occur in any snapshot that is searched for lost positions."""
     left = set(names)
     for snapshot in islice(newest_first(archive, until_ms, lambda _: None, left), _MOST_READ if left else 0):
         left -= snapshot.groups.keys()
@@ -74,18 +74,18 @@ def groups_seen(archive: Archive, names: Collection[str], until_ms: int) -> set[
 
 @dataclass(slots=True, kw_only=True)
 class _Search:
-    """Looks for the last positions in a life of a topic, through snapshots from the newest on."""
+    """Searches snapshots, from the newest on, for the last positions in a life of a topic."""
 
     topic: str
     root: int
     roots: list[Root]
     is_done: bool = False
-    _none_ms: int = LAST_LONG  # of the oldest snapshot of all groups, of those behind the last one that has any
-    _unseen: set[str] = field(default_factory=set)  # groups that the one right behind it misses
-    _last_ms: int = LAST_LONG  # of the last one that has any
+    _none_ms: int = LAST_LONG  # the time of the oldest snapshot of all groups behind the last with positions
+    _unseen: set[str] = field(default_factory=set)  # groups missing in the snapshot right behind that
+    _last_ms: int = LAST_LONG  # the time of the last snapshot with positions
     _last: dict[_Place, ArchivedPosition] = field(default_factory=dict)
-    _before: dict[_Place, ArchivedPosition] | None = None  # those of the snapshot before; None: it was not read yet
-    _untold: set[str] = field(default_factory=set)  # groups that are missing in these
+    _before: dict[_Place, ArchivedPosition] | None = None  # positions in the previous snapshot; None: not read yet
+    _untold: set[str] = field(default_factory=set)  # groups missing in these snapshots
     _unsure: dict[_Place, ArchivedPosition] = field(default_factory=dict)
 
     @property
@@ -105,7 +105,7 @@ class _Search:
             self._before = {place: one for place, one in here.items() if place[0] not in self._untold}
             self._untold |= {*snapshot.missing} - snapshot.groups.keys() - {group for group, _ in self._last}
         self._untold -= snapshot.groups.keys()
-        self._untold &= {*snapshot.missing}  # in neither: the group did not exist then
+        self._untold &= {*snapshot.missing}  # missing in both: the group did not exist then
         self.is_done = not self._untold
 
     def _begin(self, snapshot: Snapshot, here: dict[_Place, ArchivedPosition]) -> None:
@@ -114,19 +114,19 @@ class _Search:
             self._none_ms, self._unseen = self._none_ms if missing else snapshot.time_ms, missing
         self.is_done = self._was_there_without()
         if here and not self.is_done:
-            # Who could not be asked behind it may have gone on meanwhile.
+            # A group missing in the next snapshot may have committed meanwhile.
             unseen = {
                 place: one._replace(state=State.UNKNOWN) for place, one in here.items() if place[0] in self._unseen
             }
             self._last_ms, self._last, self._untold = snapshot.time_ms, here | unseen, missing
 
     def _was_there_without(self) -> bool:
-        """Return whether the topic existed after its last position was removed: then none went with it."""
+        """Return whether the topic existed after the removal of its last position: then its deletion removed none."""
         until_ms = self._none_ms + CLOCKS_DIFFER_MS
         return any(root.life == self.root and (root.alive_ms or 0) > until_ms for root in self.roots)
 
     def positions_in(self, snapshot: Snapshot) -> dict[_Place, ArchivedPosition]:
-        """Return all positions that stood in the topic, if that may have been in this life of it."""
+        """Return all positions in the topic, if they may belong to this life of it."""
         life = life_at(self.roots, snapshot.time_ms, snapshot.time_ms + snapshot.duration_ms)
         if life not in {self.root, AMBIGUOUS}:
             return {}

@@ -1,8 +1,8 @@
-"""The lives of `__consumer_offsets`, each with its logs: the one that held at a time, and the earlier ones, of clusters that are gone.
+"""Reads the lives of `__consumer_offsets` with their logs: the current one of a time, and earlier ones, of former clusters.
 
-A topic of that name is created again with its cluster: after that the log of a new life tells of new topics alone. Where groups
-stood in the topics before, the life before tells, as it ended: these positions ended with their topics. Topics that one survey of
-a backup saw first together with a life of `__consumer_offsets` came with it.
+A new cluster creates the topic again: the log of the new life has only positions in new topics. The final state of the previous
+life has the positions in earlier topics, which ended with their topics. If one survey of a backup first saw some topics together
+with a life of `__consumer_offsets`, they belong to that life.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,11 +23,11 @@ from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.workers import side_by_side
 
 _READS_AT_ONCE: Final = 2
-_ONE_SURVEY_MS: Final = 3_000  # what a backup saw first no longer apart, it saw in one survey
+_ONE_SURVEY_MS: Final = 3_000  # topics first seen within this time were seen in one survey
 
 
 class SurveyTimes(NamedTuple):
-    """When the survey of a backup began and ended that first saw a life."""
+    """The begin and end of the backup survey that first saw a life."""
 
     from_ms: int
     until_ms: int
@@ -45,7 +45,7 @@ class SurveyTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsLife:
-    """One life, read as of a time; the survey that saw it first, if another one was before it, and that of the next one."""
+    """One life, read as of a time; the survey that first saw it, if it has a predecessor, and the survey that first saw the next one."""
 
     topic: ArchivedTopic
     logs: Sequence[OffsetsLog]
@@ -58,17 +58,17 @@ class OffsetsLife:
         return is_seen or any(log.first_ms is not None and log.first_ms <= at_ms for log in self.logs)
 
     def positions(self, roots: Roots) -> PositionsAsOf:
-        """Return the positions of the log, in topics that existed with it."""
+        """Return the positions of the log, in topics of its time."""
         return PositionsAsOf(self.logs, {topic: self._own(some) for topic, some in roots.items()})
 
     def _own(self, roots: Sequence[Root]) -> Sequence[Root]:
-        """Leave out topics that came with a later life, and those whose successors came with this one, or before it."""
+        """Leave out topics first seen with a later life, and topics whose successors were first seen with this life or earlier."""
         kept = [one for one in roots if not _is_since(one, self.next_seen)]
         came = [number for number, one in enumerate(kept) if self.seen is not None and _is_until(one, self.seen)]
         return kept[came[-1] :] if came and _is_since(kept[came[-1]], self.seen) else kept
 
     def ended_positions(self, roots: Roots) -> Iterator[ArchivedPosition]:
-        """Yield the positions as the life ended: what stood then went with its topic, unless the topic was there later."""
+        """Yield the positions at the end of the life: set positions ended with their topics, unless the topic existed later."""
         for one in self.positions(roots):
             if one.life == NOT_ARCHIVED:
                 continue
@@ -101,7 +101,7 @@ def find_offsets_lives(
     fact = newest.fact
     if fact is None:
         return [newest]
-    roots = {fact.root(life): life for life in newest.other_lives}  # the last of each root
+    roots = {fact.root(life): life for life in newest.other_lives}  # the last life of each root
     roots.pop(fact.root(newest.life), None)
     earlier = [find_topic(archive, OFFSETS_TOPIC, roots[root], use=use) for root in sorted(roots)]
     return [*earlier, newest]
@@ -110,7 +110,7 @@ def find_offsets_lives(
 def read_offsets_lives(
     archive: Archive, facts: Collection[TopicFact], as_of_ms: int, use: IndexUse, report_problem: ReportProblem
 ) -> list[OffsetsLife]:
-    """Read the lives that had begun by a time, the one that held then last. What cannot be read is reported. `facts`: of all topics."""
+    """Read the lives that had begun by a time, the then current one last. Unreadable parts are reported. `facts`: of all topics."""
     folds = Folds.of(archive, report_problem)
     topics = find_offsets_lives(archive, use, report_problem)
     surveys = _surveys(facts)
@@ -130,7 +130,7 @@ def read_offsets_lives(
 
 
 def _surveys(facts: Collection[TopicFact]) -> dict[int, SurveyTimes | None]:
-    """Return the survey that first saw each life of the offsets topic, by the life; None: that was not noted."""
+    """Return the survey that first saw each life of the offsets topic, by life; None: not noted."""
     all_ms = {life.seen_ms for fact in facts for life in fact.lives if life.seen_ms is not None}
     lives = [life for fact in facts if fact.topic == OFFSETS_TOPIC for life in fact.lives if life.parent is None]
     return {life.life: None if life.seen_ms is None else SurveyTimes.at(life.seen_ms, all_ms) for life in lives}
@@ -152,7 +152,7 @@ def _logs(
 def earlier_positions(
     lives: Sequence[OffsetsLife], roots: Roots, told: Sequence[ArchivedPosition]
 ) -> list[ArchivedPosition]:
-    """Return where groups stood when earlier lives ended, but for the positions of which a later life tells."""
+    """Return the positions at the end of earlier lives, except positions that a later life also has."""
     found: list[ArchivedPosition] = []
     known = {_place(one) for one in told}
     for life in reversed(lives):

@@ -1,4 +1,4 @@
-"""Moves positions of one group, each only from its expected position; then reads the positions back."""
+"""Moves positions of one group, each only from its expected value; then reads them back. Applications and rollbacks use it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from archiver.process.failpoints import reach
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The resulting positions, and why some were not moved. `is_left`: the group has moved by itself."""
+    """The resulting positions, and why some were not moved. `is_left`: unchanged, since the group has moved by itself."""
 
     after: Positions
     error: ArchiverError | None
@@ -25,8 +25,8 @@ class Moved:
 async def make_moves(client: KafkaClient, note: GroupNote, moves: Collection[Decision]) -> Moved:
     """Move the unchanged positions, unless the group has moved anywhere since it was noted.
 
-    A request whose answer is lost is repeated only for what stands there still: else a consumer that was started meanwhile,
-    and has run on, would be put back.
+    A request whose answer is lost is repeated only for unchanged positions: otherwise a consumer that was started meanwhile, and
+    has run on, would be put back.
     """
     error: ArchiverError | None = None
     is_left = False
@@ -40,7 +40,7 @@ async def make_moves(client: KafkaClient, note: GroupNote, moves: Collection[Dec
 
 
 async def _move_once(client: KafkaClient, note: GroupNote, moves: Collection[Decision]) -> bool:
-    """Returns whether the group is left alone, because it has moved."""
+    """Send one request to move. Returns whether the group was left unchanged because it has moved."""
     group, live = note.group, await live_topics(client, note.topics.keys())
     stands = await settled_positions(client, group)
     if moved_places(note, stands, live):
@@ -59,7 +59,7 @@ async def _move_once(client: KafkaClient, note: GroupNote, moves: Collection[Dec
 
 
 async def _refuse_members(client: KafkaClient, group: str) -> None:
-    """Brokers delete positions of a group whose members read other topics, so ask."""
+    """Refuse a group with members: brokers would delete its positions if the members read other topics."""
     listed = (await list_groups(client)).get(group)
     if listed is not None and listed.has_members:
         raise GroupActiveError(f"group {group} has members, so none of its positions was deleted")

@@ -1,4 +1,4 @@
-"""The commits and removals of positions in a commit log, as columns: sorted by position, then by log order."""
+"""Holds the commits and removals of positions in a commit log as columns, sorted by position, then by log order."""
 
 import base64
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _TOPIC_ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedTexts:
-    """Texts shared by many rows: each once, and its number for each row."""
+    """Texts shared by many rows: each text once, and its number for each row."""
 
     texts: Sequence[str]
     numbers: Longs
@@ -29,10 +29,10 @@ class SharedTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class PositionRows:
-    """Commits, and what removed them: of before the time that was asked for, and of after it."""
+    """The commits and removals of positions, before and after the requested time."""
 
     rows: CommitRows
-    place: Longs  # among the rows, in the order of the log
+    place: Longs  # the place among the rows, in the order of the log
     key: Longs  # the same number for all rows of a position, ascending
 
     @classmethod
@@ -65,19 +65,19 @@ class PositionRows:
 
     @cached_property
     def is_pending(self) -> Flags:
-        """Return for each row whether it is before the time but may count only after it."""
+        """Return for each row whether it is before the requested time but may count only after it."""
         return np.isin(self.offset, self.rows.pending)
 
     @cached_property
     def is_late(self) -> Flags:
-        """Return for each row whether it may count later than at its time."""
+        """Return for each row whether it may count later than its time."""
         firsts, lasts = np.array([(-1, -1), *self.rows.late], np.int64).T
         found: Flags = self.offset <= lasts[np.searchsorted(firsts, self.offset, side="right") - 1]
         return found
 
     @cached_property
     def following(self) -> Longs:
-        """Return for each row the next one of its position; NO_ROW: it is the last one."""
+        """Return for each row the next row of its position; NO_ROW: it is the last one."""
         found = np.arange(1, len(self) + 1)
         if len(self):
             found[-1] = NO_ROW
@@ -90,7 +90,7 @@ class PositionRows:
 
     @cached_property
     def topic_id(self) -> SharedTexts:
-        """Return the topic ids that were committed; empty: unknown."""
+        """Return the committed topic ids; empty: unknown."""
         starts = self.told(kernels.TOPIC_ID_START)
         numbers, samples = _distinct(
             self.rows.frame.body, np.maximum(starts, 0), np.where(starts < 0, 0, _TOPIC_ID_BYTES)
@@ -98,7 +98,7 @@ class PositionRows:
         return SharedTexts(texts=[_spell_topic_id(sample) for sample in samples], numbers=numbers)
 
     def told(self, field: int) -> Longs:
-        """Return what keys and values say: a row of archiver.codec.kernels.commits."""
+        """Return one parsed field of keys and values: a row of archiver.codec.kernels.commits."""
         found: Longs = self.rows.fields[field][self.place]
         return found
 
@@ -128,5 +128,5 @@ def _distinct(body: Bytes, starts: Longs, lengths: Longs) -> tuple[Longs, list[b
 
 
 def _spell_topic_id(raw: bytes) -> str:
-    """Spell an id as Kafka prints it; empty for none, and for the zero id, which means that it is not known."""
+    """Spell an id as Kafka prints it; empty for none, and for the zero id, which means unknown."""
     return base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""

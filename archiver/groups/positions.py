@@ -1,11 +1,11 @@
-"""Where consumer groups stood as of a time, by the archive alone: of each position the last commit, and what became of it.
+"""Computes the positions of consumer groups as of a time from the archive alone: the last commit of each position, and its state.
 
-1. Each partition of `__consumer_offsets` is read, and reduced to rows that still say something (archiver.groups.commit_log).
-2. Each row is given the life of its topic (archiver.groups.row_lives). The rows up to the time make episodes.
-3. Of each position, in each life, the last episode counts. One that was removed may have ended with its topic
-   (archiver.groups.removal_causes); else it is no position any more.
-4. Where a later commit or removal may be missing, the position is unknown.
-5. Where a commit in a transaction may not have counted yet, the position is ambiguous (archiver.groups.uncertain_positions).
+1. Each partition of `__consumer_offsets` is read, and reduced to relevant rows (archiver.groups.commit_log).
+2. Each row gets the life of its topic (archiver.groups.row_lives). The rows up to the time form episodes.
+3. For each position, in each life, the last episode counts. A removed position may have ended with its topic
+   (archiver.groups.removal_causes); otherwise it no longer exists.
+4. If a later commit or removal may be missing, the position is unknown.
+5. If a commit in a transaction may not have counted yet, the position is ambiguous (archiver.groups.uncertain_positions).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from archiver.groups.uncertain_positions import missed_positions, with_pending
 
 @dataclass(frozen=True, slots=True)
 class PositionsAsOf:
-    """All positions of a time. They are made one by one: there may be a million of them."""
+    """All positions as of a time. They are made one by one, since there may be a million."""
 
     logs: Sequence[OffsetsLog]
     roots: Roots  # of archived topics
@@ -46,11 +46,11 @@ class PositionsAsOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entries:
-    """Of each position and life the newest episode, in the order of the log."""
+    """The newest episode of each position and life, in the order of the log."""
 
     place: Longs  # the episode
     life: Longs
-    is_split: Flags  # began in this life and continued in another one: records between them are missing
+    is_split: Flags  # the episode began in this life and continued in another one: records between them are missing
 
     @classmethod
     def of(cls, told: LogAsOf) -> "_Entries":
@@ -60,7 +60,7 @@ class _Entries:
         place = np.concatenate([np.arange(len(some)), split])
         life = np.concatenate([lives, told.life_of(some.first[split])])
         is_split = np.arange(len(place)) >= len(some)
-        # A split one came before the end of its episode, and behind all earlier ones.
+        # A split entry sorts before the end of its episode, and behind all earlier episodes.
         order = np.lexsort((~is_split, place, life, some.key[place]))
         same = (np.diff(some.key[place[order]]) == 0) & (np.diff(life[order]) == 0)
         newest = order[np.append(~same, True)] if len(order) else order
@@ -75,9 +75,9 @@ class _Found:
     told: LogAsOf
     entries: _Entries
     is_lone: Flags  # a removal without a commit
-    is_ended: Flags  # with its topic
+    is_ended: Flags  # removed with its topic
     is_unknown: Flags
-    is_stale: Flags  # a commit may be missing behind the one before the removal
+    is_stale: Flags  # a commit may be missing between the last known one and the removal
     is_ambiguous: Flags
     known_from_ms: Longs
 
@@ -96,14 +96,14 @@ class _Found:
             is_lone=last == NO_ROW,
             is_ended=removals.is_ended,
             is_unknown=is_unknown,
-            # Of a later commit nothing may be left, not even its removal.
+            # A later commit may be missing completely, even its removal.
             is_stale=is_lost | _is_value_lost(told, entries, np.full(len(place), told.log.cut)),
             is_ambiguous=is_ambiguous,
             known_from_ms=known_from_ms(told, some.key[place], reach, entries.life),
         )
 
     def ended_topics(self) -> set[TopicLife]:
-        """List the topics, with their lives, with which a position ended that was committed."""
+        """Return the topics and lives that removed a committed position when they ended."""
         places = np.flatnonzero(self.is_ended & ~self.is_lone)
         topics = self.told.episodes.topic
         pairs = np.stack([topics.numbers[self.entries.place[places]], self.entries.life[places]])
@@ -132,10 +132,10 @@ class _Found:
     def _state(self, number: int, known: ArchivedPosition, ended: Collection[TopicLife]) -> State:
         if self.is_unknown[number]:
             return State.UNKNOWN
-        if self.is_lone[number]:  # of a topic that was deleted, its value is one of those that are to be brought back
+        if self.is_lone[number]:  # in a deleted topic, the value would be needed for a restore
             if self.is_ended[number] and (known.topic, known.life) in ended:
                 return State.UNKNOWN
-            # Whatever stood then was removed; but a later commit may be of the same life.
+            # The position was removed, whatever its value; but a later commit may belong to the same life.
             return State.AMBIGUOUS if self.is_ambiguous[number] and known.life != AMBIGUOUS else State.REMOVED
         if self.is_ambiguous[number]:
             return State.AMBIGUOUS
@@ -145,7 +145,7 @@ class _Found:
 
 
 def _is_ambiguous(some: Episodes, entries: _Entries) -> Flags:
-    """Return for each entry whether it may be of another life, or a later commit may be of its life."""
+    """Return for each entry whether it may belong to another life, or a later commit to its life."""
     unsure = entries.place[entries.life == AMBIGUOUS]
     latest = np.full(int(some.key.max(initial=-1)) + 1, NO_ROW)
     np.maximum.at(latest, some.key[unsure], unsure)
@@ -154,7 +154,7 @@ def _is_ambiguous(some: Episodes, entries: _Entries) -> Flags:
 
 
 def _is_value_lost(told: LogAsOf, entries: _Entries, until: Longs) -> Flags:
-    """Return for each removed entry whether another commit may follow the known one, before an offset."""
+    """Return for each removed entry whether another commit below an offset may follow the known one."""
     some, place = told.episodes, entries.place
     at, is_removed = some.at_offset[place], some.removed_at[place] != NO_ROW
     before = told.log.doubts.reach(np.where(is_removed, until, at), np.ones(len(place), bool))
@@ -164,7 +164,7 @@ def _is_value_lost(told: LogAsOf, entries: _Entries, until: Longs) -> Flags:
 
 
 def _unknown(told: LogAsOf, entries: _Entries, is_value_lost: Flags) -> tuple[Flags, Longs]:
-    """Return unknown entries, and up to which offset. `is_value_lost`: the position before a removal matters, and may be lost."""
+    """Return the unknown entries, and the last offset of their possibly missing records. `is_value_lost`: a needed value may be lost."""
     some, place, log = told.episodes, entries.place, told.log
     at, removed_at = some.at_offset[place], some.removed_at[place]
     last_known, is_removed = np.maximum(at, removed_at), removed_at != NO_ROW
@@ -182,7 +182,7 @@ def _any_row(some: Episodes) -> Longs:
 
 
 def _ends_of_lives(told: LogAsOf) -> Longs:
-    """Return of each life of a topic the first offset that is known to be of a later one."""
+    """Return for each life of a topic the first offset that certainly belongs to a later life."""
     signs = told.signs
     found = np.full(len(signs.topic_lives), LAST_LONG)
     behind: dict[str, int] = {}
@@ -195,7 +195,7 @@ def _ends_of_lives(told: LogAsOf) -> Longs:
 
 
 def _last_offset(told: LogAsOf, keys: Longs) -> Longs:
-    """Return the offset of the last row of each key, of after the time, too."""
+    """Return the offset of the last row of each key, also after the time."""
     found: Longs = told.rows.offset[np.searchsorted(told.rows.key, keys, side="right") - 1]
     return found
 
@@ -213,7 +213,7 @@ def _is_without_time(told: LogAsOf) -> Flags:
 
 
 def _positions(told: LogAsOf, entries: _Entries) -> Iterator[ArchivedPosition]:
-    """Make the positions, as if they stood."""
+    """Make the positions as if all were set."""
     some, place, fold_next = told.episodes, entries.place, told.log.fold_next
     groups, topics, metadata = (
         [texts.texts[number] for number in texts.numbers[place].tolist()]

@@ -1,11 +1,11 @@
-"""Whether a position was removed with its topic: then it is offered where the topic is restored; and what removed it, to show.
+"""Decides whether a position was removed with its topic, so that a restore of the topic offers it; and finds the cause to display.
 
-A removal says nothing of its cause. It may be that of the topic if the archive has no sign of the topic behind it, in that
-life: no commit of any group, no removal of another position that is more than a minute later, no position that stands, and no
-record. All positions of a topic that is deleted are removed within that minute; only where a later topic has the name, one may
-seem to stand where the archive of its log ends too early. The last group of a topic, or its only one,
-that expires or is deleted looks the same: so what is offered is told to be removed with its topic, or as the last one in it.
-Whoever restores the topic sets such a group to where it stood, which it would have lost else.
+A removal has no noted cause. The topic's deletion may be its cause if the archive has no later sign of that life of the topic.
+Signs are commits of any group, removals of other positions more than a minute later, existing positions, and records. Brokers
+remove all positions of a deleted topic within that minute. Only if a later topic has the name, a position may seem to exist
+where the archive of its log ends too early. If the last or only group of a topic expires or is deleted, the log looks the same.
+So an offered position is reported as "removed with its topic, or as the last one in it". A restore of the topic sets such a
+group to its last position, which it would otherwise lose.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from archiver.groups.row_lives import CommitValidity
 _TOGETHER_MS: Final = 60_000
 _KEPT_MS: Final = (
     7 * 86_400_000
-)  # how long brokers keep positions of groups without members (offsets.retention.minutes)
+)  # brokers keep positions of groups without members for so long (offsets.retention.minutes)
 _LIFE_BITS: Final = 32
 
 
@@ -35,9 +35,9 @@ class Signs(NamedTuple):
 
     commit_ms: int = NO_ROW
     removal_ms: int = NO_ROW
-    stands_ms: int = NO_ROW  # a position stood where the archive ends, which is of then
-    may_stand_ms: int = NO_ROW  # the same, or its removal is missing in the archive
-    alive_ms: int = NO_ROW  # by the archived records of the topic
+    stands_ms: int = NO_ROW  # the time of the archive's end, if a position exists there
+    may_stand_ms: int = NO_ROW  # the same, if the position exists there or its removal is missing
+    alive_ms: int = NO_ROW  # according to the archived records of the topic
     is_over: int = 0  # 1: a later topic had the name
 
 
@@ -49,9 +49,9 @@ class LogSigns:
     """The signs of one partition of the offsets topic."""
 
     topic_lives: Sequence[TopicLife]
-    numbers: Longs  # of each row, which of them it is of
-    first_offset: Longs  # of each of them, of its first row
-    last_commit: Longs  # and of its last commit
+    numbers: Longs  # the number of each row's topic and life
+    first_offset: Longs  # the offset of the first row of each topic and life
+    last_commit: Longs  # the offset of its last commit
     signs: Sequence[Signs]
 
     @classmethod
@@ -102,14 +102,14 @@ def _later(one: Signs, other: Signs) -> Signs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removals:
-    """Of each removed position whether that was with its topic."""
+    """For each removed position, whether it was removed with its topic."""
 
     is_ended: Flags
-    is_unsure: Flags  # commits that may be of this life came behind it, or a position in it may still stand
+    is_unsure: Flags  # later commits may belong to this life, or a position in it may still exist
 
 
 def removals_of(log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs, at: Longs, ms: Longs) -> Removals:
-    """Judge removals at offsets and times (NO_ROW: none). `row`: one of each position."""
+    """Judge removals at offsets and times (NO_ROW: none). `row`: one row of each position."""
     perhaps = [all_signs.get((topic, AMBIGUOUS), Signs()) for topic, _ in log.topic_lives]
     known = [all_signs[which] for which in log.topic_lives]
     of = {which: number for number, which in enumerate(log.topic_lives)}
@@ -141,13 +141,13 @@ def _was_last(signs: Sequence[Signs], last_commit: Longs, number: Longs, at: Lon
 
 
 def _is_gone(stands_ms: Longs, is_over: Longs, ms: Longs) -> Flags:
-    """Tell whether no position stood behind a removal; of a topic with a successor, where its last one stood matters."""
+    """Return whether no position existed after a removal; if a later topic has the name, positions up to the removal do not count."""
     found: Flags = (stands_ms == NO_ROW) | ((is_over == 1) & (stands_ms <= ms))
     return found
 
 
 def group_removals(log: OffsetsLog) -> dict[str, list[int]]:
-    """Return when groups themselves were removed, by name."""
+    """Return the removal times of groups themselves, by name."""
     rows = log.rows
     kinds = rows.fields[kernels.KIND]
     is_removal = (rows.frame.column(Column.VALUE_LENGTH) < 0) & (kinds != kernels.POSITION) & (kinds != kernels.OTHER)
@@ -160,7 +160,7 @@ def group_removals(log: OffsetsLog) -> dict[str, list[int]]:
 
 
 def cause_of(removed_ms: int, committed_ms: int, group_removed_ms: Sequence[int], *, with_topic: bool) -> Cause:
-    """Return the cause of a removal, as far as it is known."""
+    """Return the cause of a removal, if it is known."""
     if with_topic:
         return Cause.TOPIC_DELETED
     if committed_ms >= 0 and removed_ms - committed_ms >= _KEPT_MS:

@@ -1,8 +1,8 @@
-"""The life of each row of a commit log: by the topic id that was committed, else by when positions in the topic stood.
+"""Finds the life of each row of a commit log: by the committed topic id, otherwise by the times when positions in the topic existed.
 
-A position stands from a commit until the next row of its key, if no record can be missing between them. Where positions of a
-topic stand one over the other, in one partition of `__consumer_offsets`, the topic was not deleted: that is a stretch. Between
-two stretches, before the first one and behind the last one it may have been, however often.
+A position exists from a commit until the next row of its key, if no record can be missing between them. While positions of a
+topic overlap in one partition of `__consumer_offsets`, the topic was not deleted: this is a span. Between two spans, before the
+first one and after the last one, it may have been deleted any number of times.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,12 +23,12 @@ _BY_TIME: Final = -3  # no topic id decides
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitValidity:
-    """How long each commit was certainly valid: until the offset and the time of the next row."""
+    """The offset and the time up to which each commit was certainly valid, by the next row."""
 
     until_offset: Longs
     until_ms: Longs
     is_open: Flags  # still valid at the end of the archive
-    may_be_open: Flags  # or its removal is missing
+    may_be_open: Flags  # the same, or its removal is missing
 
 
 def standing_of(log: OffsetsLog, rows: PositionRows) -> CommitValidity:
@@ -46,9 +46,9 @@ def standing_of(log: OffsetsLog, rows: PositionRows) -> CommitValidity:
 
 
 def lives_of_rows(rows: PositionRows, standing: CommitValidity, roots: Roots, *, is_filled_in: bool = False) -> Longs:
-    """Return the life of each row; NOT_ARCHIVED, or AMBIGUOUS. That of a removal is that of the commit which it removed.
+    """Return the life of each row, NOT_ARCHIVED, or AMBIGUOUS. A removal has the life of the removed commit.
 
-    Where a fold replaces missing objects, superseded commits are missing: then only topic ids decide.
+    If a fold replaces missing objects, superseded commits are missing: then only topic ids decide.
     """
     lives = _by_topic_id(rows, roots)
     if is_filled_in:
@@ -98,13 +98,13 @@ def _by_time(
     groups = np.split(commits, np.flatnonzero(begins)[1:]) if len(starts) else []
     lives = lives_of(roots, list(_stretches(rows, standing, roots, groups, told)))
     of_commit = np.repeat(lives, [len(group) for group in groups]).astype(np.int64)
-    # A removal without a commit is of the stretch that it lies in.
+    # A removal without a commit belongs to the span around it.
     before = np.searchsorted(starts, rows.offset[mine], side="right") - 1
     found = np.append(of_commit, AMBIGUOUS)[before]
     found[(before >= 0) & (np.append(ends, 0)[before] < rows.offset[mine])] = AMBIGUOUS
     by_id = {root.life for root in roots if root.topic_id}
     has_id = rows.topic_id.numbers[mine] != _number_of(rows, "")
-    found[has_id & np.isin(found, list(by_id))] = AMBIGUOUS  # it names another topic than these
+    found[has_id & np.isin(found, list(by_id))] = AMBIGUOUS  # its topic id names another topic
     return np.where(verdicts == _BY_TIME, found, verdicts)
 
 

@@ -1,7 +1,7 @@
-"""Positions of groups with the state of each topic: the data of `archiver groups show`.
+"""Collects the positions of groups with the state of each topic: the data of `archiver groups show`, of restores and of Spark tables.
 
-1. `__consumer_offsets` is read in all its lives up to the time, where it was archived, and the newest snapshots of positions.
-2. Of each position the later word holds (archiver.groups.joined_positions).
+1. All archived lives of `__consumer_offsets` up to the time are read, and the newest snapshots of positions.
+2. For each position the later source holds (archiver.groups.joined_positions).
 3. Each position is compared with the end of the archive.
 """
 
@@ -31,7 +31,7 @@ from archiver.kafka.group_positions import OFFSETS_TOPIC
 from archiver.process.text import spell_count
 
 _MOST_NAMED: Final = 10  # partitions, in one line
-# Records are put into the archive so long after they came, at most; and clocks of producers and of stores differ.
+# Records are archived at most so long after they were produced; clocks of producers and of stores also differ.
 _ARCHIVED_WITHIN_MS: Final = 3_600_000
 _ANY: Final = re.compile(".*", re.DOTALL)
 ReportProblem = Callable[[str], None]
@@ -51,27 +51,27 @@ class PositionFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownPosition:
-    """A position, where it is known from, and how many offsets of its partition the archive has behind it."""
+    """A position, its source, and the number of archived offsets behind it in its partition."""
 
     position: ArchivedPosition
     source: str
-    lag: int | None  # None: the archive does not have the partition, or the position has no offset
+    lag: int | None  # None: the archive lacks the partition, or the position has no offset
     beyond: int | None = None  # offsets beyond the end of the archive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownGroups:
-    """All wanted positions, by group, topic and partition; and up to when they are known."""
+    """All wanted positions, by group, topic and partition; and the logs and the snapshot time that they come from."""
 
     positions: Sequence[ShownPosition]
     logs: Sequence[OffsetsLog]
     snapshot_ms: int | None
-    # Groups that the newest snapshot misses: of when the snapshot is that tells of them; None: there is none.
+    # Groups missing in the newest snapshot, with the time of the snapshot that has them; None: no snapshot has them.
     missing: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_problem: ReportProblem) -> ShownGroups:
-    """Read where groups stood. Raises UsageError when nothing of that was archived."""
+    """Read the positions of groups. Raises UsageError if nothing about them was archived."""
     problems: list[str] = []
 
     def report(problem: str) -> None:
@@ -117,7 +117,7 @@ def read_all_groups(
 
 
 def _check_is_begun(logs: Iterable[OffsetsLog], as_of_ms: int) -> None:
-    """Refuse a time before the oldest record: that nothing is archived of then does not show that no group stood anywhere."""
+    """Refuse a time before the oldest record: without records of that time, positions are unknown rather than absent."""
     oldest_ms = min((log.first_ms for log in logs if log.first_ms is not None), default=as_of_ms)
     if oldest_ms > as_of_ms:
         raise UsageError(
@@ -127,7 +127,7 @@ def _check_is_begun(logs: Iterable[OffsetsLog], as_of_ms: int) -> None:
 
 
 def _ends_of(held: Sequence[OffsetsLife], as_of_ms: int) -> ArchivedUntil:
-    """Return up to when the partitions of the life that held are archived, and which of them lag behind a time."""
+    """Return the times up to which the partitions of the current life are archived, and the partitions that lag behind a time."""
     facts = [life.topic.fact for life in held if life.topic.fact is not None]
     last_ms = {log.partition: log.last_ms for life in held for log in life.logs}
     lags = [one for life in held for one in lags_of(life.topic.fact, life.topic.life, life.topic.partitions, last_ms)]
@@ -164,7 +164,7 @@ def _read_lives(
 
 
 def _before_kept(logs: Iterable[OffsetsLog], as_of_ms: int) -> str:
-    """Report a time before the oldest that sweeps have kept; empty: it is not."""
+    """Report a time before the oldest one that sweeps have kept; empty: it is not before it."""
     lacking = {log.partition: log.kept_from_ms for log in logs if log.kept_from_ms is not None}
     if not lacking:
         return ""
@@ -193,18 +193,18 @@ def _topic_facts(archive: Archive, report_problem: ReportProblem) -> dict[str, T
 
 
 def _named(logs: Iterable[OffsetsLog], snapshots: Snapshots | None) -> set[str]:
-    """Name the topics that groups have, or had, positions in."""
+    """Return the topics with present or earlier positions of groups."""
     by_snapshot = {topic for told in (snapshots.groups.values() if snapshots else ()) for topic in told.topics}
     return by_snapshot.union(*(log.topics() for log in logs))
 
 
 def read_roots(archive: Archive, facts: Mapping[str, TopicFact], use: IndexUse) -> dict[str, list[Root]]:
-    """Return the lives of topics, and when each certainly existed, by its archived records."""
+    """Return the lives of topics, and a time when each certainly existed, by its archived records."""
     return _Topics(archive, facts, facts, use).roots()
 
 
 class _Topics:
-    """What the archive has of the topics that positions are in: their lives, and where it ends in each life."""
+    """The archived topics with positions: their lives, and the end of the archive in each life."""
 
     def __init__(self, archive: Archive, facts: Mapping[str, TopicFact], named: Iterable[str], use: IndexUse) -> None:
         names = facts.keys() & named
@@ -229,7 +229,7 @@ class _Topics:
         )
 
     def _alive_ms(self, name: str, fact: TopicFact) -> dict[int, int]:
-        """Return when each topic certainly existed: an hour at most before its newest archived record."""
+        """Return a time when each topic certainly existed: an hour before its newest archived record."""
         found: dict[int, int] = {}
         for life in fact.lives:
             root, partitions = fact.root(life.life), self._partitions(name, life.life)
@@ -240,13 +240,13 @@ class _Topics:
                     or newest.facts.max_timestamp == NO_TIMESTAMP
                 ):
                     continue
-                # A copy of the object may have been put at any time later, and a producer may have a clock that is ahead.
+                # A copy of the object may have been put at any later time, and a producer's clock may be ahead.
                 at_ms = min(newest.facts.max_timestamp, int(newest.put_at.timestamp() * 1000)) - _ARCHIVED_WITHIN_MS
                 found[root] = max(at_ms, found.get(root, at_ms))
         return found
 
     def _partitions(self, name: str, life: int) -> Iterable[PartitionInventory]:
-        """Return the objects of a life under `topics/`, and those read in copies."""
+        """Return the objects of a life under `topics/`, and its objects read from copies."""
         history = {} if self._inventory is None else self._inventory.partitions.get((name, life), {})
         copied = self._copied[name].copies_in(life) if name in self._copied else {}
         return [*history.values(), *(one.inventory for one in copied.values())]

@@ -1,4 +1,4 @@
-"""Snapshots of group positions, as notes (docs/format.md §8): for a time, the newest snapshot with each group."""
+"""Reads snapshots of group positions, which are notes (docs/format.md §8): for a time, the newest snapshot with each group."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 STREAM: Final = "group-positions"
 _MOST_EPOCH: Final = 2**31 - 1
-# Snapshots that are read to find the groups that newer ones miss: each may have 64 MB.
+# The most snapshots to read for groups that newer ones lack: each may have 64 MB.
 _MOST_READ: Final = 200
 _READ_TOGETHER: Final = 4
 ReportProblem = Callable[[str], None]
@@ -36,7 +36,7 @@ ReportProblem = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPosition:
-    """What a group had committed of a partition."""
+    """The position that a group had committed in a partition."""
 
     offset: Number
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
@@ -52,7 +52,7 @@ class Snapshot:
     """The positions of all groups at a time, except groups that did not answer."""
 
     time_ms: Number
-    duration_ms: Number = 0  # a group may have been asked so much later
+    duration_ms: Number = 0  # a group may have been queried so much later
     groups: Mapping[Item[KafkaText], Item[GroupTopics]]
     missing: tuple[Item[KafkaText], ...]
 
@@ -63,7 +63,7 @@ _SNAPSHOT: Final = FactModel(Snapshot)
 def archived_position(
     group: str, topic: str, partition: int, life: int, held: SnapshotPosition, at_ms: int, state: State
 ) -> ArchivedPosition:
-    """Return a position in a snapshot of a time, for a life of its topic. `state`: the state if the life is known."""
+    """Return a position in a snapshot of a time, for a life of its topic. `state`: used if the life is known."""
     return ArchivedPosition(
         group=group,
         topic=topic,
@@ -82,7 +82,7 @@ def archived_position(
 
 
 def day_begins_ms(day: str) -> int | None:
-    """Return when a day begins, spelled as in a stream's name; None: it is not spelled so."""
+    """Return the begin of a day, spelled as in a stream's name; None for another spelling."""
     try:
         found = date.fromisoformat(day)
     except ValueError:
@@ -98,7 +98,7 @@ def can_read_day(archive: Archive, day: str, until_ms: int) -> bool:
 
 
 def has_snapshots(archive: Archive) -> bool:
-    """Return whether any snapshot exists. Asks for the first page of a listing."""
+    """Return whether any snapshot exists. Reads the first page of a listing."""
     return next(iter(archive.store.list(archive.layout.control_prefix(STREAM))), None) is not None
 
 
@@ -117,23 +117,23 @@ class Snapshots:
 
     newest_ms: int
     groups: Mapping[str, GroupSnapshot]
-    missing: Mapping[str, int | None]  # groups missing in the newest one: the time of the one that has them; None: none
-    following: Mapping[str, GroupSnapshot] = field(default_factory=dict)  # by the first one behind the time
-    missing_behind: Collection[str] = ()  # groups that the first one behind the time misses, and no later one has
+    missing: Mapping[str, int | None]  # groups missing in the newest: the time of the snapshot with them; None: none
+    following: Mapping[str, GroupSnapshot] = field(default_factory=dict)  # by the first snapshot after the time
+    missing_behind: Collection[str] = ()  # groups missing in the first snapshot after the time and in all later ones
     until_ms: int = LAST_LONG  # the time
 
 
 @dataclass(slots=True)
 class _Following:
-    """Passed on the way back to a time: the first snapshot after it, and the first day that begins after it."""
+    """Collected while reading backwards to a time: the first snapshot after it, and the first day that begins after it."""
 
     time_ms: int | None = None  # of the first snapshot
-    groups: dict[str, GroupSnapshot] = field(default_factory=dict)  # in it; of the groups that it misses: in later ones
-    missing: set[str] = field(default_factory=set)  # in it, and in the later ones
+    groups: dict[str, GroupSnapshot] = field(default_factory=dict)  # of the first snapshot; missing ones of later ones
+    missing: set[str] = field(default_factory=set)  # in the first snapshot and in the later ones
     day: str = ""
 
     def note(self, found: Snapshot) -> None:
-        """Note a snapshot of behind the time."""
+        """Note a snapshot after the time."""
         here, missed = dict(_groups_of(found)), {*found.missing} - found.groups.keys()
         if self.time_ms is None or found.time_ms < self.time_ms:
             later = {group: one for group, one in self.groups.items() if group in missed}
@@ -144,7 +144,7 @@ class _Following:
             self.missing -= later.keys()
 
     def read(self, archive: Archive, report_problem: ReportProblem) -> None:
-        """Read the first snapshot of the next day, if the first one after the time is in it, or misses groups."""
+        """Read the first snapshot of the next day, if it is the first one after the time, or if that one lacks groups."""
         is_wanted = self.day and (self.time_ms is None or self.missing)
         for number in list_numbers(archive, self.day)[:1] if is_wanted else ():
             found = _read(archive, self.day, number)
@@ -155,9 +155,9 @@ class _Following:
 
 
 def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Snapshots | None:
-    """Read the newest snapshot that was taken at or before a time, and earlier ones for groups that it misses.
+    """Read the newest snapshot at or before a time, and earlier ones for groups that it lacks.
 
-    None if none exists. An unreadable one is reported, and the one before it is read.
+    Returns None if none exists. An unreadable one is reported, and the previous one is read.
     """
     following = _Following()
     found = islice(newest_first(archive, until_ms, report_problem, following=following), _MOST_READ)
@@ -172,7 +172,7 @@ def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProble
         here = {group: one for group, one in _groups_of(earlier) if group in sought}
         groups |= here
         told |= {group: one.time_ms for group, one in here.items()}
-        sought &= {*earlier.missing} - here.keys()  # in neither: the group did not exist then
+        sought &= {*earlier.missing} - here.keys()  # missing in both: the group did not exist then
         if not sought:
             break
     following.read(archive, report_problem)
@@ -198,9 +198,9 @@ def newest_first(
     naming: Collection[str] | None = None,
     following: _Following | None = None,
 ) -> Iterator[Snapshot]:
-    """Yield snapshots from the newest on. Clocks of writers may differ: of a day the later time decides, among neighbours.
+    """Yield snapshots from the newest on. Clocks of writers may differ: among neighbours of a day, the later time comes first.
 
-    `naming`: of groups or topics. A snapshot that names none of them is yielded without its groups, which is much quicker.
+    `naming`: names of groups or topics. A snapshot without any of these names is yielded without its groups, which is much faster.
     """
     for stream in _days(archive, until_ms, report_problem, following):
         yield from _of_day(archive, stream, until_ms, report_problem, naming, following)
@@ -236,7 +236,7 @@ def _of_day(
     naming: Collection[str] | None = None,
     following: _Following | None = None,
 ) -> Iterator[Snapshot]:
-    """Yield the snapshots of a day. Each is held against the one before it in number."""
+    """Yield the snapshots of a day. Each is compared with the one that has the previous number."""
     waiting: Snapshot | None = None
     for found in _read_backwards(archive, stream, naming):
         if isinstance(found, NotWholeError):
@@ -255,7 +255,7 @@ def _of_day(
 def _read_backwards(
     archive: Archive, stream: str, naming: Collection[str] | None
 ) -> Iterator[Snapshot | NotWholeError]:
-    """Read the snapshots of a day from the newest on: two, which most callers want, and then several at a time."""
+    """Read the snapshots of a day from the newest on: first two, which suffice for most callers, then several at a time."""
     names = None if naming is None else [f"{json.dumps(name)}:".encode() for name in naming]
 
     def read(number: int) -> Snapshot | NotWholeError:
@@ -264,7 +264,7 @@ def _read_backwards(
     numbers = list_numbers(archive, stream)[::-1]
     gone = len(range(numbers[0] + 1)) - len(numbers) if numbers else 0
     yield from map(read, numbers[:2])
-    if gone:  # one of a far too high number would else be asked for one by one
+    if gone:  # a far too high number would cause one request for each missing one
         yield CorruptSegmentError(
             f"control/{stream}: {gone:,} snapshots are gone: a retention sweep took them, or they are lost"
         )
@@ -289,7 +289,7 @@ def _read(
 
 
 def _without_groups(content: bytes) -> Snapshot:
-    """Read the header of a snapshot, from the lines that this program wrote."""
+    """Read the header of a snapshot without its groups, from the lines that this program wrote."""
     lines = {name: _line(content, name) for name in ("time_ms", "duration_ms", "missing")}
     fact = {name: parse_json(text) for name, text in lines.items() if text is not None}
     return _SNAPSHOT.read({"missing": [], **fact, "groups": {}}, CorruptSegmentError)

@@ -1,8 +1,8 @@
-"""Where a group is to stand on the target: its position in a source partition, translated through the map of a restore.
+"""Translates a group's position in a source partition to the restored target partition, through the offset map of the restore.
 
-1. Where the log was cut back, an offset above that branch is of one of two logs: which one decides the source's offset.
-2. The map gives the target offset of the first restored record at or after the source's offset.
-3. Where the target has already deleted that record, its log start takes its place.
+1. In a truncated log, an offset above the branch belongs to one of two logs; the source offset depends on which one.
+2. The map gives the target offset of the first restored record at or after the source offset.
+3. If the target has already deleted that record, its log start replaces the offset.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,17 +26,17 @@ Truths = npt.NDArray[np.bool_]
 
 
 class Kind(StrEnum):
-    """The result of translating a position. The first six are reported for each position."""
+    """A remark on a translation. Each position gets one of the first six."""
 
     EXACT = "exact"  # the record at the committed offset was restored
-    NEXT = "next restored record"  # that record was not restored, or the offset never was a record's
+    NEXT = "next restored record"  # that record was not restored, or the offset never belonged to a record
     FIRST = "before the first restored record"
     TIP = "at the end of the archive"
     BEHIND = "behind the last restored record"  # the archive has more, which was not restored
     BEYOND = "beyond the end of the archive"  # `number`: by so many offsets
-    BRANCH = "taken to the branch"  # `number`: of this offset. The log was cut back there, below the commit
-    EARLIER = "the earlier of two offsets"  # `number`: the other one. Which of them held then is not known
-    RAISED = "raised to the log start"  # `number`: so many offsets of the target are gone
+    BRANCH = "taken to the branch"  # `number`: this offset. The log was truncated there, below the commit
+    EARLIER = "the earlier of two offsets"  # `number`: the other one. Which one was right is unknown
+    RAISED = "raised to the log start"  # `number`: so many offsets of the target are deleted
     WITH_TOPIC = "removed with its topic, or as the last one in it"
     REMOVED = "removed while its topic lived on"
 
@@ -56,38 +56,38 @@ class Reason(StrEnum):
     REMOVED = "removed"
     ANOTHER_LIFE = "another life of its topic"
     NOT_RESTORED = "topic not restored"
-    NOTHING_RESTORED = "nothing of its partition was restored"  # behind records that were there before
+    NOTHING_RESTORED = "nothing of its partition was restored"  # behind records that existed before
     REFUSED = "partition not restored whole"
     REPARTITIONED = "topic repartitioned"
-    SET_EARLIER = "set by an earlier run"  # when the archive could still tell
+    SET_EARLIER = "set by an earlier run"  # while the archive still had the position
 
 
-UNTOLD: Final = frozenset({Reason.UNKNOWN, Reason.AMBIGUOUS})  # what the archive was to tell, and does not
-# What the archive or the restore was to tell, and does not: the others are decided.
+UNTOLD: Final = frozenset({Reason.UNKNOWN, Reason.AMBIGUOUS})  # the archive lacks the position
+# The archive or the restore lacks the answer; the other reasons are final.
 OPEN_REASONS: Final = UNTOLD | frozenset({Reason.REFUSED, Reason.REPARTITIONED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
-    """Where the log of a partition was cut back: the life that went on there, and what tells its commits from those before."""
+    """A truncation of a partition's log: the life that continued there, and the evidence that separates its commits from earlier ones."""
 
     life: int  # the child
     offset: int
     seen_ms: int | None  # when a backup found it; None: not noted
     child_epoch: int = _UNKNOWN  # leader epoch of the child's first object
     child_first: int = _LARGEST  # the first record there
-    parent_epoch: int = _UNKNOWN  # that of the parent's last object
+    parent_epoch: int = _UNKNOWN  # leader epoch of the parent's last object
     parent_next: int | None = None  # the end of the parent's archive; None: unknown
 
     @property
     def epochs_tell(self) -> bool:
-        """Whether the child's epochs are its own. A leader before Kafka 4.0 that was killed may lead on in the same epoch."""
+        """Whether the child has its own epochs. A killed leader before Kafka 4.0 may continue in the same epoch."""
         return self.child_epoch >= 0 and self.child_epoch > self.parent_epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetPartition:
-    """A partition of the topic with this id on the target cluster. UNSET: none, for its records were dealt out by key."""
+    """A partition of the topic with this id on the target cluster. UNSET: none, since its records were distributed by key."""
 
     topic: str
     topic_id: str
@@ -96,9 +96,9 @@ class TargetPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredPartition:
-    """A source partition that a restore has brought back, and where to. `forks` are all of its lives', in order, the root's first.
+    """A restored source partition, with its target. `forks`: those of all its lives, in order, the root's first.
 
-    `held_life` held the partition's end when it was restored: forks up to that life lie within what was restored.
+    `held_life` held the partition's end when it was restored: forks up to that life are within the restored log.
     """
 
     topic: str
@@ -108,18 +108,18 @@ class RestoredPartition:
     partition: int
     target: TargetPartition
     offset_map: OffsetMap
-    log_start: int  # of the target, now
-    archive_end: int  # of the source in that life, now
+    log_start: int  # the present log start of the target
+    archive_end: int  # the present end of the archive in that life
     forks: tuple[Fork, ...] = ()
 
     @property
     def source_end(self) -> int:
-        """The end of the source, as far as archive or restore ever knew it."""
+        """The highest end of the source that archive or restore has known."""
         return max(self.archive_end, self.offset_map.facts.source_next)
 
     @property
     def is_untouched(self) -> bool:
-        """Whether all that the target has was there before. Who had not read the source to its end would skip it."""
+        """Whether the restore added no record to existing ones. A consumer behind the source's end would skip these."""
         facts = self.offset_map.facts
         return facts.records == 0 and facts.target_next > 0
 
@@ -132,7 +132,7 @@ class TranslatedPosition(NamedTuple):
     offset: int = UNSET
     remarks: tuple[Remark, ...] = ()
     reason: Reason | None = None  # None: it is set
-    told: str = ""  # more of that reason
+    told: str = ""  # details of the reason
 
     @property
     def is_set(self) -> bool:
@@ -165,13 +165,13 @@ def unset_reason(position: ArchivedPosition, root: int) -> Reason | None:
         return Reason.UNKNOWN
     if position.state is State.AMBIGUOUS:
         return None if position.is_between else Reason.AMBIGUOUS
-    if position.life != root:  # of a topic id that the archive does not have
+    if position.life != root:  # its topic id is not in the archive
         return Reason.ANOTHER_LIFE
     return None if position.is_certain else Reason.UNKNOWN
 
 
 class _Commits(NamedTuple):
-    """Commits of one partition, as columns; -1: not known."""
+    """Commits of one partition, as columns; -1: unknown."""
 
     offsets: Longs
     epochs: Longs
@@ -239,20 +239,20 @@ def _place(source: int, target: int, restored: RestoredPartition, *, is_record: 
     return Remark(Kind.FIRST if source < restored.offset_map.sources[0] else Kind.NEXT)
 
 
-# --- logs that were cut back
+# --- truncated logs
 
 
 def _on_restored_log(commits: _Commits, forks: Sequence[Fork], held_life: int) -> tuple[Longs, Longs]:
-    """Return where commits stand on the log that was restored, and the branches that they were taken to; UNSET: to none.
+    """Return the offsets of commits on the restored log, and the branches that they were moved to; UNSET: none.
 
-    A commit of another log than the restored one is in both of them only below the lowest branch between the two.
+    A commit of another log is valid in the restored log only below the lowest branch between the two logs.
     """
     passed = _forks_passed(commits, forks)
     sources, branches = commits.offsets.copy(), np.full(len(commits.offsets), UNSET, np.int64)
     for number, fork in enumerate(forks, start=1):
         if fork.life <= held_life:
             is_other = passed < number
-        else:  # a log that was not restored: what is not surely of a restored one may be of that
+        else:  # an unrestored log: a commit may belong to it unless it certainly belongs to a restored one
             is_other = (passed >= number) | ~_surely_before(commits, forks[number - 1 :])
         is_cut = is_other & (sources > fork.offset)
         sources[is_cut] = branches[is_cut] = fork.offset
@@ -260,7 +260,7 @@ def _on_restored_log(commits: _Commits, forks: Sequence[Fork], held_life: int) -
 
 
 def _forks_passed(commits: _Commits, forks: Sequence[Fork]) -> Longs:
-    """Return up to which fork each commit is surely of the log behind it; 0: it may be of the first log."""
+    """Return the last fork that each commit is certainly behind; 0: it may belong to the first log."""
     passed = np.zeros(len(commits.offsets), np.int64)
     for number, fork in enumerate(forks, start=1):
         passed[_surely_behind(commits, fork)] = number
@@ -268,7 +268,7 @@ def _forks_passed(commits: _Commits, forks: Sequence[Fork]) -> Longs:
 
 
 def _surely_behind(commits: _Commits, fork: Fork) -> Truths:
-    """Return which commits are of the child: by leader epoch, or, without epochs, by offset and time."""
+    """Return which commits certainly belong to the child: by leader epoch, or, without epochs, by offset and time."""
     found: Truths = np.zeros(len(commits.offsets), bool)
     if fork.epochs_tell:
         found |= commits.epochs >= fork.child_epoch
@@ -280,13 +280,13 @@ def _surely_behind(commits: _Commits, fork: Fork) -> Truths:
 
 
 def _surely_before(commits: _Commits, forks: Sequence[Fork]) -> Truths:
-    """Tell which commits are of the parent of the first of some forks.
+    """Return which commits certainly belong to the parent of the first of some forks.
 
-    Who has read no record of a later log yet, only what is skipped there, commits the parent's epoch, too.
+    A consumer that has read no record of a later log, only skipped offsets, also commits the parent's epoch.
     """
     first = forks[0].child_first
     for later in forks[1:]:
-        if later.offset <= first:  # the log behind that fork does not have that record
+        if later.offset <= first:  # the log behind that fork lacks that record
             first = max(first, later.child_first)
     found: Truths = _in_earlier_epoch(commits, forks[0]) & (commits.offsets > first)
     return found
@@ -300,10 +300,8 @@ def _in_earlier_epoch(commits: _Commits, fork: Fork) -> Truths:
 
 
 def settle_ambiguous(found: Sequence[tuple[ArchivedPosition, Reason | None]]) -> list[Reason | None]:
-    """Return why each position of one group is not set, in their order; None: it is. What is ambiguous may be of another life then."""
-    known: dict[
-        TopicPartition, int
-    ] = {}  # by partition: the last word of the restored life; of several, of the one that ended first
+    """Return why each position of one group is not set, in their order; None: it is set. Ambiguous ones may get ANOTHER_LIFE."""
+    known: dict[TopicPartition, int] = {}  # by partition: the last row of the restored life; the earliest of several
     for position, reason in found:
         if reason is None or reason is Reason.REMOVED:
             place, row = _partition_of(position), _last_row(position)
@@ -322,5 +320,5 @@ def _partition_of(position: ArchivedPosition) -> TopicPartition:
 
 
 def _last_row(position: ArchivedPosition) -> int:
-    """Return where `__consumer_offsets` has the last word of a position; -1 for a snapshot, which has no row there."""
+    """Return the offset of a position's last row in `__consumer_offsets`; -1 for a snapshot, which has no row there."""
     return max(position.at_offset, position.removed_at)

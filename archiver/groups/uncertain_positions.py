@@ -1,14 +1,14 @@
-"""Positions that the log leaves uncertain as of the time: unknown where records may be missing, ambiguous in open transactions.
+"""Finds positions that are uncertain as of a time: unknown where records may be missing, ambiguous in open transactions.
 
-Where the log has nothing of a position in one life of its topic, and may have had, the position is unknown, never none:
+If the log has no row of a position in one life of its topic, but may lack rows, the position is unknown, never none:
 
-1. A position that is committed, or removed, later alone may have been committed before.
-2. One that was removed in one life of its topic may have been committed in a later one.
-3. One that was committed in one life may have been in the lives before it.
+1. A position that is committed or removed only later may have been committed before.
+2. A position that was removed in one life of its topic may have been committed in a later life.
+3. A position that was committed in one life may have been committed in earlier lives.
 
 Positions without any record cannot be detected.
 
-A commit in a transaction may not have counted yet: until its marker came, the position is ambiguous.
+A commit in a transaction counts from its marker on; before, the position is ambiguous.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -60,12 +60,12 @@ def _in_other_lives(told: LogAsOf, roots: Roots, firsts: Longs) -> Iterator[Arch
 
 
 def _life_then(roots: Sequence[Root], until_ms: int) -> int:
-    """Return which topic had the name at the time that was asked for."""
+    """Return the life of the topic that had the name at the requested time."""
     return roots[-1].life if until_ms == LAST_LONG else life_at(roots, until_ms, until_ms)
 
 
 def _lives_told(told: LogAsOf) -> dict[int, set[int]]:
-    """Return the lives in which each position has episodes."""
+    """Return the lives with episodes of each position."""
     some, found = told.episodes, dict[int, set[int]]()
     for rows in (
         np.where(some.last == NO_ROW, some.removal, some.last),
@@ -106,7 +106,7 @@ _Place = tuple[str, str, int, int]  # group, topic, partition, life
 
 
 def with_pending(told: LogAsOf, positions: Iterable[ArchivedPosition]) -> Iterator[ArchivedPosition]:
-    """Yield the positions of a log, also those with only pending commits. After a pending commit a position is ambiguous."""
+    """Yield the positions of a log, also positions with only pending commits. After a pending commit a position is ambiguous."""
     pending = _pending_rows(told)
     seen = set[_Place]()
     for one in positions:
@@ -137,11 +137,11 @@ def _pending_rows(told: LogAsOf) -> dict[_Place, list[int]]:
 
 
 def _between(told: LogAsOf, one: ArchivedPosition, rows: Sequence[int]) -> ArchivedPosition:
-    """Say where else a group may have stood. Kafka goes by the order of the log, so commits before the last known word are over."""
+    """Return a position with its other possible offset. The order of the log decides, so commits before the last known row are superseded."""
     has_stood = one.state in {State.SET, State.TOPIC_DELETED}
     behind = [row for row in rows if told.rows.offset[row] > (one.at_offset if has_stood else one.removed_at)]
     if not behind or one.state in {State.UNKNOWN, State.AMBIGUOUS}:
-        is_stale = any(told.rows.offset[row] > one.at_offset for row in rows)  # it stood elsewhere when it was removed
+        is_stale = any(told.rows.offset[row] > one.at_offset for row in rows)  # removed at another offset
         return one._replace(is_stale=True) if is_stale and one.state is State.REMOVED else one
     stood = one if has_stood else one._replace(offset=-1, removed_ms=-1, cause=Cause.NONE)
     offsets, is_readable = told.rows.told(kernels.OFFSET)[behind], told.rows.told(kernels.IS_READABLE)[behind] == 1

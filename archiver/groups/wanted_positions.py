@@ -1,4 +1,4 @@
-"""The wanted positions of groups on a target cluster: the input of an application."""
+"""Defines the wanted positions of groups on a target cluster: the input of an application."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from archiver.kafka.cluster import TopicPartition
 
 
 class WantedPosition(NamedTuple):
-    """A position in a topic of the target. `topic_id` is the one for which it was made; empty if brokers have none."""
+    """A position in a topic of the target. `topic_id`: the id when the position was made; empty if brokers have none."""
 
     topic: str
     topic_id: str
@@ -35,7 +35,7 @@ class UntoldPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedGroup:
-    """The positions of one group of the target, and the archived group that stood there. Nothing is set in `untold` places."""
+    """The positions of one group of the target, and the archived group that had them. Nothing is set in `untold` places."""
 
     source_group: str
     positions: Sequence[WantedPosition]
