@@ -1,1 +1,1 @@
-"""Kafka to archive: fetch, segments, puts, and the service around them."""
+"""Backs up Kafka topics: fetches records, builds segments, puts them, and runs the backup service."""

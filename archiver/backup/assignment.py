@@ -12,17 +12,17 @@ _LONGEST_PAUSE_S = 300.0
 
 @dataclass(slots=True, eq=False)
 class Assignment:
-    """A partition gets a new one each time that it is gained: work that was begun for an earlier one is dropped."""
+    """A partition gets a new one with each assignment: work for an earlier one is dropped."""
 
     since_s: float  # since when it has no feed
     archived_to: int = 0  # the known end of its archive while it has no feed; at first, the committed one
     is_left: bool = False  # it is left to the instances that keep copies
     is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
     unsaved_since_s: float | None = (
-        None  # since when Kafka may have something that is not durable, as was known when it was gained
+        None  # time since which Kafka may have unwritten records, as known at the assignment
     )
     failing_since_s: float | None = (
-        None  # the same, of a partition that failed, until it has nothing left, or something is durable
+        None  # the same for a failed partition, until nothing is left or a segment is durable
     )
     error: ArchiverError | None = None  # of the last failure
     open_again_at_s: float = math.inf
@@ -31,13 +31,13 @@ class Assignment:
 
     @property
     def unknown_since_s(self) -> float:
-        """Since when Kafka may have unwritten records, while the partition has no feed."""
+        """Time since which Kafka may have unwritten records, while the partition has no feed."""
         known = [since_s for since_s in (self.unsaved_since_s, self.failing_since_s) if since_s is not None]
         return min(known, default=self.since_s)
 
     @property
     def lasting_error(self) -> ArchiverError | None:
-        """Why nothing of the partition can be archived until somebody acts; None: nothing, or it may be over soon."""
+        """The error that blocks the partition until an operator acts; None: no error, or a temporary one."""
         is_lasting = self.failing_since_s is not None and self.error is not None and not self.error.retriable
         return self.error if is_lasting else None
 
@@ -61,10 +61,10 @@ class Assignment:
         self.is_left, self.is_gone, self.failing_since_s = True, False, None
 
     def come_back(self, now_s: float) -> None:
-        """Note that the partition is to be opened again, as no instance has it any longer."""
+        """Note that the partition must be opened again, because no instance has it any longer."""
         self.is_left, self.since_s = False, now_s
 
     def note_durable(self) -> None:
-        """Note that a segment became durable: the partition fails no longer, and its next failure pauses shortly again."""
+        """Note that a segment became durable: this ends the failure, and resets the pause of the next one."""
         self._backoff.reset()
         self.failing_since_s = None

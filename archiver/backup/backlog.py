@@ -1,4 +1,4 @@
-"""What waits in partitions that this instance cannot open for now: how much, and how old its oldest record is."""
+"""Measures the backlog of partitions that this instance cannot open: its size, and the age of its oldest record."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Backlog:
 
 
 async def find_backlogs(client: KafkaClient, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Backlog]:
-    """Find what waits behind these positions; a partition whose leader does not answer is left out."""
+    """Find the backlogs behind these positions, except of partitions whose leader does not answer."""
     described, _ = await client.describe_each({topic for topic, _ in positions})
     offsets, _ = await client.offsets_each([which for which in positions if which[0] in described])
     found: dict[TopicPartition, Backlog] = {}

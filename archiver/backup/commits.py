@@ -1,4 +1,4 @@
-"""Which positions are committed to the group, and when. They are hints, committed after the puts, that save the next owner a long listing."""
+"""Commits positions to the group after the puts. They are hints that save the next owner a long listing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -39,7 +39,7 @@ class Commits:
         self._moved.add(feed.key)
 
     def take(self, partitions: Iterable[TopicPartition]) -> list[Hint]:
-        """Give up partitions. Returns their hints that are not committed yet."""
+        """Remove partitions. Returns their uncommitted hints."""
         hints = []
         for key in partitions:
             hint = self._hints.pop(key, None)

@@ -1,6 +1,6 @@
-"""Truncated logs: up to which offset the archive of a partition and the broker's log agree, after the log was cut back.
+"""Finds the offset up to which the archive of a partition and a truncated log agree. Used by the opener.
 
-Why brokers can be asked for that, and what their answers mean: docs/decisions/0007-a-life-for-a-log-that-was-cut-back.md
+Reasons, and the meaning of brokers' answers: docs/decisions/0007-a-life-for-a-log-that-was-cut-back.md
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,7 +19,7 @@ from archiver.store.port import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """An archived object. It counts up to `next`: there it ends, or another life continues."""
+    """An archived object. It counts up to `next`: its end, or the begin of another life."""
 
     key: str
     facts: SegmentFacts
@@ -39,13 +39,13 @@ async def find_branch(
     log_epoch: int = -1,
     doubt: Callable[[Archived], None] = lambda _: None,
 ) -> Branch:
-    """Find the offset below which archive and log agree, as far as the broker can tell. Mostly one HEAD and one request.
+    """Find the offset up to which archive and log agree, by the broker's epochs. Mostly one HEAD and one request.
 
     `log_epoch` is the newest epoch of the log; -1: not known. Within an epoch a log only grows: an object that reaches beyond
     the log's end in that epoch proves nothing. So does one beyond `log_end` with no epoch, or with one that the log has not reached.
-    It is given to `doubt`, and the branch lies at or below an older one's end.
-    `lineage` is that of the life in which the partition was archived so far. The branch may lie below where this life
-    began, and never above the end of the log. The caller must know that the topic id is still the same.
+    Such an object is passed to `doubt`, and the branch is at or below the end of an older one.
+    `lineage` is that of the life in which the partition was archived so far. The branch may be below the begin of this
+    life, but not above the end of the log. The caller must know that the topic id is still the same.
     """
     our_end = 0
     highest_known: int | None = (
@@ -94,7 +94,7 @@ def _keys_newest_first(archive: Archive, topic: str, partition: int, stretch: St
     for item in archive.store.list(archive.layout.partition_prefix(topic, stretch.life, partition)):
         key = archive.layout.parse_segment(item.key)
         if key is not None and (stretch.until_offset is None or key.base < stretch.until_offset):
-            # A merged segment reaches up to the `next` in its name. A plain one reaches beyond its base; its name does not tell how far.
+            # A merged segment reaches up to the `next` in its name. A plain one reaches beyond its base; its end is not in its name.
             found.append((key.base if key.next is None else key.next - 1, item.key))
     return [key for _, key in sorted(found, reverse=True)]
 

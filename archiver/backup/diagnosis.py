@@ -1,4 +1,4 @@
-"""Finds out why the records of a partition do not come, and what to do."""
+"""Diagnoses a partition whose fetches fail or return no records: retry, skip, pass over, or end it."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -58,7 +58,7 @@ class PassOver:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Take these records: at a second request they came whole."""
+    """Take these records: the second request returned them whole."""
 
     answer: Fetched
 
@@ -67,7 +67,7 @@ Diagnosis = Retry | Skip | PassOver | Take | ArchiverError  # an ArchiverError e
 
 
 async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis:  # noqa: PLR0911 - a table
-    """Find out what the error in an answer means; ask the brokers where the error alone is not enough."""
+    """Judge the error in an answer; ask the brokers if the error alone is not enough."""
     source, problem = feed.source, answer.error
     cause = "" if problem is None else problem.name
     match problem:
@@ -75,7 +75,7 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis: 
             what = f"{source}: broker error {answer.error_code}"
             return Retry(KafkaTemporaryError(what, cause=cause), Way.ELSEWHERE)
         case FetchProblem.THROTTLED:
-            # The client pauses before its next request, as the quota asks. A batch larger than the quota's window never comes.
+            # The client pauses before its next request, as the quota asks. Batches above the quota's window never arrive.
             what = f"{source}: nothing but throttled answers; raise this client's consumer_byte_rate"
             return Retry(KafkaTemporaryError(what, cause=cause))
         case FetchProblem.OFFSET_OUT_OF_RANGE if feed.replica is not None:
@@ -94,7 +94,7 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis: 
 
 
 async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Diagnosis:
-    """Find out why two requests brought nothing of a partition that was first in them and has records ahead. The position moves only by a proof that no record lies there."""
+    """Judge two empty answers for a partition that was first in the requests and has records ahead. The position moves only if no record is proved to exist."""
     what = f"{feed.source}: nothing comes at offset {feed.fetch_offset}"
     if feed.replica is not None:
         what = f"{what} from the follower {feed.replica}, though its leader has offsets up to {feed.last_stable}"
@@ -124,7 +124,7 @@ def _cut_back(feed: Feed, high_watermark: int) -> CutBackError:
 
 
 async def _judge_gap(client: KafkaClient, feed: Feed) -> Diagnosis:
-    """Judge a position outside the log: below its start is a hole, above its end the log was truncated."""
+    """Judge a position outside the log: a hole below its start, a truncation above its end."""
     offsets = await _offsets(client, feed)
     if not isinstance(offsets, PartitionOffsets):
         return offsets

@@ -1,4 +1,4 @@
-"""The state of one partition between fetch and put: how far it was fetched, what waits, what failed."""
+"""State of one partition between fetch and put: its position, queue, held records and failures."""
 
 import asyncio
 from collections import deque
@@ -23,7 +23,7 @@ _FETCHES_AHEAD = 2  # fetches of one partition in memory: one being archived, on
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """How far a backup has come with one partition, or how that ended."""
+    """The progress of a backup in one partition, or its result."""
 
     source: PartitionSource
     from_offset: int
@@ -39,13 +39,13 @@ class FeedWatch(Protocol):
     """An observer of the brokers' answers for a partition."""
 
     def note_answer(self, feed: "Feed", answer: Fetched, asked_s: float) -> None:
-        """An answer was taken in, which was asked for at a time of the feed's clock."""
+        """An answer was taken in. Its request was sent at this time of the feed's clock."""
 
     def note_skip(self, feed: "Feed", cause: HoleCause) -> None:
         """The writer is about to continue behind a hole."""
 
     def note_set_back(self, feed: "Feed") -> None:
-        """Something that was fetched is dropped, and will be fetched again."""
+        """Fetched data is dropped, and will be fetched again."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -62,11 +62,11 @@ class Feed:
     starving: bool = (
         False  # an answer was empty although records are ahead: next time this partition is first in the request
     )
-    alone_ms: int = 0  # it is fetched in a request of its own, which waits so long; 0: with all others of its broker
+    alone_ms: int = 0  # the wait of its separate requests; 0: it is fetched with all others of its broker
     closing: bool = False  # flush held records, drop waiting ones, end
     is_dropped: bool = False  # held records are not put any more
     put_due_since_s: float | None = None  # since when a segment waits for its put, or is being put
-    put_line: object = None  # the queue in which it waits to put
+    put_line: object = None  # its queue of waiting puts
     is_paused: bool = False  # its observer wants no fetches for now
     watch: FeedWatch | None = None
     is_set_aside: bool = False  # its put takes long and memory is short: nothing is fetched meanwhile
@@ -83,12 +83,12 @@ class Feed:
     answered_s: float | None = None  # when an answer came last that was no error
     high_watermark: int | None = None
     last_stable: int | None = None
-    pending_since_s: float | None = None  # since when Kafka is known to have something that is not durable
+    pending_since_s: float | None = None  # time since which Kafka is known to have unwritten records
     pending_from: int = field(init=False)  # the durable position at that time
     held_back_since_s: float | None = None  # since when the last stable offset does not move and is below the end
     open_transactions: tuple[OpenTransaction, ...] = ()
     broken: CorruptBatchError | None = (
-        None  # what is wrong with the batch at the writer's position: nothing is fetched until that is judged
+        None  # the fault of the batch at the writer's position: nothing is fetched until it is judged
     )
     doubted: int = -1  # at this position an answer had a misplaced batch
     error: ArchiverError | None = None
@@ -133,7 +133,7 @@ class Feed:
 
     @property
     def target(self) -> FetchTarget:
-        """The fetch request. The value is kept, because requests for a quiet partition are all the same."""
+        """The fetch request. It is cached, because requests for a quiet partition do not change."""
         last = self._target
         if last is None or last.offset != self.fetch_offset or last.last_fetched_epoch != self.fetched_epoch:
             last = self._target = FetchTarget(
@@ -158,7 +158,7 @@ class Feed:
     # --- fetches
 
     def follow(self, replica: int, until_s: float) -> None:
-        """Fetch the partition from a follower, as the leader has told us; later the leader is asked again."""
+        """Fetch the partition from a follower that the leader named; ask the leader again later."""
         self.replica, self.replica_until_s = replica, until_s
 
     def leave_follower(self) -> None:
@@ -170,7 +170,7 @@ class Feed:
         self.alone_ms = wait_ms
 
     def fetch_with_others(self) -> bool:
-        """Have the partition fetched with all others of its broker. Returns whether that is new."""
+        """Fetch the partition with all others of its broker. Returns whether that is a change."""
         was_alone, self.alone_ms = self.alone_ms > 0, 0
         return was_alone
 
@@ -178,7 +178,7 @@ class Feed:
         self.not_before_s = until_s
 
     def enqueue(self, item: Fetch, next_offset: int, epoch: int) -> None:
-        """Give fetched batches to the writer, and fetch on behind them."""
+        """Queue fetched batches for the writer, and continue fetching behind them."""
         self.queue.append(item)
         self.fetch_offset, self.fetched_epoch = next_offset, epoch
 
@@ -204,13 +204,13 @@ class Feed:
         self.broken = None
 
     def note_fetch_failure(self, error: KafkaTemporaryError, now_s: float) -> float:
-        """Note an error that may pass. Returns for how long errors of this kind have let nothing through."""
+        """Note a temporary error. Returns for how long errors of this kind have blocked fetches."""
         if self.fetch_fails_since_s is None or self.fetch_failure is not type(error):
             self.fetch_failure, self.fetch_fails_since_s, self.is_fetch_failure_logged = type(error), now_s, False
         return now_s - self.fetch_fails_since_s
 
     def note_lasting_failure(self, lasted_s: float) -> bool:
-        """Note for how long fetches have failed. Returns whether that is to be logged: once, when a failure lasts."""
+        """Note for how long fetches have failed. Returns whether to log it: once, when a failure lasts."""
         if lasted_s <= LASTING_FAILURE_S or self.is_fetch_failure_logged:
             return False
         self.is_fetch_failure_logged = True
@@ -221,7 +221,7 @@ class Feed:
         return 0.0 if self.fetch_fails_since_s is None else now_s - self.fetch_fails_since_s
 
     def drop_queue(self) -> int:
-        """Drop fetched data that was not taken; it is fetched again, now or by the next run. Returns the number of bytes."""
+        """Drop queued data; it is fetched again, now or by the next run. Returns the number of bytes."""
         dropped_bytes = sum(len(item.records) for item in self.queue)
         self.queue.clear()
         self.go_on_where_the_writer_is()
@@ -260,11 +260,11 @@ class Feed:
             self.put_again_at_s = now_s
 
     def let_go(self) -> None:
-        """Begin to end the feed, without a waiting caller. Held records are not put any more."""
+        """Begin to end the feed, without a waiting caller. Held records are not put."""
         self.closing = self.is_dropped = True
 
     def drop(self) -> None:
-        """Drop held records: the feed leaves its queue, and nothing of it is put."""
+        """Drop held records, and remove the feed from its queue: nothing of it is put."""
         self.writer.discard()
         self.put_line = self.put_again_at_s = None
 
@@ -297,11 +297,11 @@ class Feed:
         return self.drop_queue()
 
     def note_newest_segment(self) -> bool:
-        """Note the newest durable segment. Returns whether that segment is news, and is to be reported."""
+        """Note the newest durable segment. Returns whether it is new, and must be reported."""
         last, self.reported_base = self.reported_base, self.writer.newest_base
         return last != self.reported_base
 
-    # --- where the log ends
+    # --- the end of the log
 
     @property
     def known_end(self) -> int:
@@ -310,14 +310,14 @@ class Feed:
 
     @property
     def is_behind(self) -> bool:
-        """Whether records are ahead. If so, an empty answer does not mean that the log ends here."""
+        """Whether records are ahead. If so, an empty answer is not the end of the log."""
         return self.fetch_offset < self.known_end
 
     def note_answer(self, answer: Fetched, now_s: float) -> bool:
-        """Note where the log ends by an answer. Returns whether a failure of fetches that was logged is over."""
+        """Note the end of the log in an answer. Returns whether a logged fetch failure is over."""
         if answer.high_watermark >= 0:
             high_watermark, last_stable = answer.high_watermark, answer.last_stable_offset
-            if self.replica is not None:  # a follower may know less than its leader has told us
+            if self.replica is not None:  # a follower may know less than its leader has reported
                 high_watermark = max(high_watermark, self.high_watermark or 0)
                 last_stable = max(last_stable, self.last_stable or 0)
             self.note_ends(high_watermark, last_stable, now_s)
@@ -329,7 +329,7 @@ class Feed:
         return was_logged
 
     def report_answer(self, answer: Fetched, asked_s: float) -> None:
-        """Tell the observer about an answer."""
+        """Report an answer to the observer."""
         if self.watch is not None:
             self.watch.note_answer(self, answer, asked_s)
 
@@ -353,17 +353,17 @@ class Feed:
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether Kafka is known to have nothing that is not durable."""
+        """Whether Kafka is known to have no unwritten records."""
         return self.high_watermark is not None and self.pending_since_s is None and self.put_fails_since_s is None
 
     def unsaved_since_s(self, now_s: float) -> float | None:
-        """Return since when Kafka may have something that is not durable, also where it has not answered for a while; None: it has not."""
+        """Return since when Kafka may have unwritten records, also if it has not answered for a while; None: it has none."""
         if self.pending_since_s is not None:
             return self.pending_since_s
         return self.answered_s if self.answered_s is not None and now_s - self.answered_s > _SILENT_S else None
 
     def note_pending(self, now_s: float) -> None:
-        """Note since when the durable position has been the same and below the log's end."""
+        """Note since when the durable position has not moved and is below the log's end."""
         position = self.writer.durable_position
         if self.high_watermark is None:
             return
@@ -374,11 +374,11 @@ class Feed:
         self.pending_from = position
 
     def inherit_pending(self, since_s: float | None) -> None:
-        """Take over since when the partition waits, from the time before it had a feed."""
+        """Take over the pending time from before the partition had a feed."""
         self.pending_since_s = since_s
 
     def note_dropped(self) -> None:
-        """Note that the records that are held now are dropped: their put is waited for no longer."""
+        """Note that the held records are dropped: no put of them is pending."""
         records = self.writer.held_records
         if not records:
             return

@@ -1,4 +1,4 @@
-"""Fetched record batches: decoded for the archive, and their faults."""
+"""Decodes fetched record batches for the partition writer, and finds their faults."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,14 @@ from archiver.codec.frame import Column, Longs
 from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH
 from archiver.errors import CorruptBatchError, LargeBatchError
 
-_AVRO_OF_HEADERS = (
-    6  # headers may be so many times as large in Avro: five times for keys that are not UTF-8, and framing
-)
+_AVRO_OF_HEADERS = 6  # growth of headers in Avro: five times for keys that are not UTF-8, and framing
 
 Aborted = tuple[tuple[int, int], ...]  # producer id and first offset of aborted transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """What one fetch at `position` brought."""
+    """The records of one fetch at `position`."""
 
     position: int
     records: memoryview
@@ -31,7 +29,7 @@ class Fetch:
 def fault_of(
     records: memoryview, position: int, aborted: Aborted, most_bytes: int, decoding: DecodingBudget
 ) -> CorruptBatchError | None:
-    """Decode the first batch of a fetch at `position`, only to find its fault. None: it has none."""
+    """Decode the first batch of a fetch at `position`, to find its fault. None: it has none."""
     with decoding.lend(most_bytes) as scratch:
         try:
             decode_for_archive(records[: first_batch_bytes(records)], position, aborted, most_bytes, scratch)

@@ -1,4 +1,4 @@
-"""Which broker each partition is fetched from, and when; one fetch at a time per broker."""
+"""Fetches partitions from brokers: decides from which broker and when; one fetch at a time per broker."""
 
 import asyncio
 import logging
@@ -43,9 +43,7 @@ ANSWER_BYTES: Final = 16 * 1024 * 1024
 _LEAST_ANSWER_BYTES = (
     64 * 1024
 )  # a smaller answer is not worth its request: with a rate, with many brokers, or of a broker that had little the last time
-_FETCHED_SHARE: Final = (
-    8  # one part in so many of the memory is for fetches that were asked for or have come, and are not taken yet
-)
+_FETCHED_SHARE: Final = 8  # divisor of the memory: this part is for requested and untaken fetches
 _MOST_OF_AN_ANSWER: Final = (
     4  # a slice keeps its whole answer in memory: a slice that is a smaller part than this is copied
 )
@@ -59,13 +57,13 @@ _SMALL_ANSWER_BYTES = 64 * 1024
 _PAUSE_PER_PARTITION_S = 0.00025
 _PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 3.0
-_RATE_SLACK_S = 1.0  # what a late fetch did not use of the rate, later ones may catch up with, for so long
+_RATE_SLACK_S = 1.0  # for this long, later fetches may catch up with the rate that a late one did not use
 _ABSENT_S = 3.0  # a topic may be so new that not every broker knows it
-FETCH_PATIENCE_S = 300.0  # a partition without progress for so long is given up
+FETCH_PATIENCE_S = 300.0  # a partition without progress for this long is given up
 
 
 class Work(Protocol):
-    """What else is done with feeds; only one thing at a time for each."""
+    """Other work on feeds; at most one step at a time per feed."""
 
     def advance(self, feed: Feed) -> None:
         """Begin the next step of a partition, unless other work on the partition is under way."""
@@ -78,7 +76,7 @@ class Work(Protocol):
 
 
 class Fetching:
-    """Fetches what the feeds want, and hands it to `work`. Fetched bytes count as held until `release`."""
+    """Fetches the batches that feeds want, and passes them to `work`. Fetched bytes count as held until `release`."""
 
     def __init__(
         self,
@@ -98,7 +96,7 @@ class Fetching:
         self._clock = clock
         self._ledger = ledger
         self._troubles = troubles or Troubles()
-        # The rest of the memory is for what fetches become: decompressed, in tables, and encoded.
+        # The rest of the memory is for processed fetches: decompressed, in tables, and encoded.
         self._memory = ByteBudget(memory_bytes // _FETCHED_SHARE)
         self._granted = 0
         self._is_suspended = False
@@ -119,7 +117,7 @@ class Fetching:
         self._changed.set()
 
     def refresh_leaders(self) -> None:
-        """Have `lead` find out again which broker each partition is fetched from: another fetcher may have to wake, or to begin."""
+        """Let `lead` assign partitions to brokers again: another fetcher may have to wake, or to begin."""
         self._lead_moved.set()
         self.stir()
 
@@ -130,7 +128,7 @@ class Fetching:
             self.stir()
 
     def release(self, taken_bytes: int) -> None:
-        """Count fetched bytes as no longer in memory: they were archived, or dropped."""
+        """Count fetched bytes as freed: they were archived, or dropped."""
         self._memory.free(taken_bytes)
 
     def is_stuck(self) -> bool:
@@ -141,7 +139,7 @@ class Fetching:
     # --- leaders
 
     async def lead(self) -> None:
-        """Give each broker that leads a partition a fetcher, and find the leaders that are not known."""
+        """Give each broker that leads a partition a fetcher, and find unknown leaders."""
         if self._client.settings.client_rack:
             self._work.begin_loop(self._watch_followers())
         backoff, was_leaderless = Backoff(_PAUSE_S, _LONGEST_PAUSE_S), False
@@ -184,9 +182,9 @@ class Fetching:
         return self._client.known_leader(*feed.key) if feed.replica is None else feed.replica
 
     async def _watch_followers(self) -> None:
-        """Ask leaders where the logs end that are read from followers, and end the use of a follower when its lease is over.
+        """Ask leaders for the ends of logs that are read from followers; stop using a follower when its lease is over.
 
-        A follower that has lost its leader answers without an error, and knows nothing new.
+        A follower that has lost its leader answers without an error, but with stale ends.
         """
         while True:
             await asyncio.sleep(_LEADERS_ASKED_EVERY_S)
@@ -230,7 +228,7 @@ class Fetching:
                 await self._until_changed()
 
     async def _serve_alone(self, node: int) -> None:
-        """Fetch from one broker those partitions that are asked for alone: one at a time, on a connection of its own."""
+        """Fetch partitions of one broker that need separate requests: one at a time, on a separate connection."""
         for turn in count():
             if self._hungry(node, alone=True):
                 await self._keep_to_the_rate()
@@ -245,7 +243,7 @@ class Fetching:
 
     @property
     def _share(self) -> int:
-        """How many bytes to ask a broker for: all brokers may be asked at once, while as much again is worked on."""
+        """Return how many bytes to request: all brokers may answer at once, while as much again is processed."""
         share = self._memory.most_bytes // (1 + len(self._served))
         return max(_LEAST_ANSWER_BYTES, min(ANSWER_BYTES, share, self._rate_bytes or ANSWER_BYTES))
 
@@ -272,7 +270,7 @@ class Fetching:
             await asyncio.sleep(wait_s)
 
     def _in_turn(self, feeds: list[Feed]) -> list[Feed]:
-        """Rotate the partitions, and put those first that got nothing last time: a large batch behind a busy partition would starve."""
+        """Rotate the partitions; those that got nothing last time come first, or a large batch behind a busy partition would starve."""
         self._turn += 1
         start = self._turn % (len(feeds) or 1)
         return sorted(feeds[start:] + feeds[:start], key=lambda feed: not feed.starving)
@@ -390,16 +388,16 @@ class Fetching:
     def _doubt(self, feed: Feed) -> None:
         """Ask once more for a misplaced batch, and investigate when it is misplaced again.
 
-        A broker notes the end of the log before it reads. A batch that was appended in between lies beyond that end, once.
+        A broker notes the end of the log before it reads. A batch appended in between is beyond that end, once.
         """
         if feed.doubt():
             feed.note_broken(MisplacedBatchError(f"offset {feed.fetch_offset}: a batch that is not where it can be"))
         self._work.advance(feed)
 
-    # --- what may be wrong with a partition
+    # --- faults of a partition
 
     def _investigate(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Diagnosis]]) -> None:
-        """Investigate a partition, unless other work on it is under way: then the next fetch finds the same."""
+        """Investigate a partition. If other work on it is under way, skip this: the next fetch finds the same."""
 
         async def obey(feed: Feed) -> None:
             match await judging():
@@ -422,7 +420,7 @@ class Fetching:
             self._work.spawn(feed, obey)
 
     def investigate_broken(self, feed: Feed, broken: CorruptBatchError) -> None:
-        """Find out whether the batch at the writer's position is broken for good."""
+        """Judge whether the batch at the writer's position is broken for good."""
 
         async def judging() -> Diagnosis:
             try:
@@ -433,7 +431,7 @@ class Fetching:
         self._investigate(feed, judging)
 
     def _skip(self, feed: Feed, skip: Skip) -> None:
-        """Go on behind records that Kafka no longer has, or that nobody can read. A skip that an earlier feed logged, and that is in no segment yet, is not logged again."""
+        """Continue behind expired or unreadable records. Does not repeat the log line of an earlier feed's unstored skip."""
         told_to = self._told_unreadable.get(feed.source, 0)
         if skip.cause is HoleCause.UNREADABLE:
             self._told_unreadable[feed.source] = max(told_to, skip.next_offset)
@@ -460,7 +458,7 @@ class Fetching:
         self.refresh_leaders()
 
     def _note_failures(self, failed: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
-        """Count and note errors that may pass. Of failures that last, one line is logged, however many partitions it concerns."""
+        """Count and note temporary errors. Lasting failures are logged in one line for all partitions."""
         lasting: list[tuple[Feed, KafkaTemporaryError]] = []
         for cause in {error.cause for _, error in failed}:
             self._ledger.retried(effect, cause)

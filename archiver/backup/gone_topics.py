@@ -1,4 +1,4 @@
-"""The archived topics that Kafka no longer has: reported once by backups and instances, and counted until a user accepts it."""
+"""Tracks archived topics that Kafka no longer has: reported once by backups and instances, counted until a user accepts it."""
 
 import logging
 import time
@@ -30,7 +30,7 @@ class GoneTopics:
         self.names: frozenset[str] = frozenset()
 
     async def look(self, wanted: Collection[str], seen: ClusterTopics) -> None:
-        """Find which of the wanted topics the archive has, and the cluster has not. A topic that may not be described is there."""
+        """Find wanted topics that the archive has and the cluster lacks. A topic that may not be described counts as present."""
         before, self._missing = self._missing, frozenset(wanted) - seen.found.keys() - seen.refused.keys()
         if self._missing <= before and self._clock() - self._read_at_s < _READ_AGAIN_S:
             self.names &= self._missing

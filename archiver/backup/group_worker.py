@@ -1,4 +1,4 @@
-"""A member of a consumer group that works on its assigned partitions until stopped: the base of backup and instance services."""
+"""Base of the backup and instance services: a group member that works on its assigned partitions until stopped."""
 
 import asyncio
 import logging
@@ -37,12 +37,12 @@ _TOPICS: Final = "topics"
 
 
 class GroupWorker(ABC):
-    """`run` returns when it was stopped; every held record is durable or dropped by then. To be made on the loop.
+    """`run` returns when stopped; every held record is durable or dropped by then. Create it on the loop.
 
     The group calls `gained`, `revoked` and `lost` in a thread of its own; the work on partitions is done on the loop.
     """
 
-    held: Collection[TopicPartition]  # assigned partitions
+    held: Collection[TopicPartition]  # the assigned partitions
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class GroupWorker(ABC):
         self.membership = Membership(request.kafka, group, self)
         self.is_ready = False
 
-    # --- what a subclass works on
+    # --- the work of a subclass
 
     @property
     @abstractmethod
@@ -74,15 +74,15 @@ class GroupWorker(ABC):
     @property
     @abstractmethod
     def why_no_topics(self) -> str:
-        """Say why there are no topics, if so."""
+        """Return the reason why no topic is archived."""
 
     @abstractmethod
     async def _prepare(self, stop: asyncio.Event, stack: AsyncExitStack) -> None:
-        """Make what works on partitions, before topics are listed. The client and the opener are there."""
+        """Make the parts that work on partitions, before topics are listed. Client and opener exist already."""
 
     @abstractmethod
     def _loops(self) -> Sequence[Awaitable[None]]:
-        """Return the work that runs beside the group's."""
+        """Return the work that runs besides the group's."""
 
     @abstractmethod
     async def _refresh_topics(self) -> None:
@@ -108,7 +108,7 @@ class GroupWorker(ABC):
     async def _leave(self) -> None:
         """Put held records, and leave the group."""
 
-    # --- what the group calls, in its thread
+    # --- callbacks of the group, in its thread
 
     def gained(self, partitions: Sequence[TopicPartition]) -> None:
         self._loop.call_soon_threadsafe(self.gain, partitions)
@@ -134,7 +134,7 @@ class GroupWorker(ABC):
     async def run(
         self, stop: asyncio.Event, watch: Callable[[KafkaClient], Sequence[Awaitable[None]]] = lambda _: ()
     ) -> None:
-        """Work until `stop`. `watch` returns what else should run on the loop, as long as the worker runs."""
+        """Work until `stop`. `watch` returns other work for the loop, which ends with the worker."""
         async with AsyncExitStack() as stack:
             self.client = client = await self._connect(stop, stack)
             self._cluster_id = await unless_stopped(stop, self._persist("the cluster", client.cluster_id))
@@ -197,7 +197,7 @@ async def persist(
     ledger: Ledger,
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Value:
-    """Retry work until it succeeds, or fails with an error that is not temporary. Failures are counted as those of `what`."""
+    """Retry work until it succeeds, or fails with an error that is not temporary. Failures are counted under `what`."""
     backoff, troubles = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), Troubles()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""When what lies under `topics/` is read again: the topic is compacted no longer, and the backup has caught up with the copy."""
+"""Makes `topics/` current again when a topic is no longer compacted and the backup has caught up with its copy."""
 
 import logging
 from collections.abc import Iterator
@@ -31,20 +31,20 @@ from archiver.process.failpoints import reach
 
 log = logging.getLogger(__name__)
 
-# What a plain backup writes as the instance of its entries: no instance can have this name.
+# The instance name in entries of a plain backup: no instance can have it.
 PLAIN: Final = HISTORY
 
 
 class History(NamedTuple):
-    """What `topics/` has of a partition: up to which offset without a gap, and whether anything is missing or damaged."""
+    """State of a partition under `topics/`: its end without a gap, and whether objects are missing or damaged."""
 
     position: int
     is_whole: bool
-    settled: int  # up to there it has each record, or a later one that replaced it
+    settled: int  # below this offset it has each record, or a later one that replaced it
 
 
 class Outcome(Enum):
-    """What became of a try to have `topics/` read again."""
+    """The outcome of an attempt to make `topics/` current again."""
 
     DONE = "done"  # it is read
     BEHIND = "behind"  # not yet
@@ -53,9 +53,9 @@ class Outcome(Enum):
 
 
 def may_take_back(entry: RoleEntry | None, *, is_compacted: bool | None, history: History, readers_end: int) -> Outcome:
-    """Decide by the newest entry, and by what was listed after that was read. An unknown policy changes nothing.
+    """Decide by the newest entry, and by a listing made after it was read. An unknown policy changes nothing.
 
-    Offsets that compaction or retention removed before `topics/` got there are part of its coverage: it is as whole as the log.
+    Offsets that compaction or retention removed before the backup read them count as covered: the log lacks them, too.
     """
     if entry is None or not isinstance(entry.holder, CompleteCopy) or is_compacted is not False:
         return Outcome.NOT_OURS
@@ -65,13 +65,13 @@ def may_take_back(entry: RoleEntry | None, *, is_compacted: bool | None, history
 
 
 def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
-    """Have `topics/` read again, if it may. `durable`: up to where this backup knows that it reaches."""
+    """Make `topics/` current again, if allowed. `durable`: its end, as far as this backup knows."""
     fact = read_topic(archive, place.topic)
     newest = read_newest_entry(archive, place)
     if fact is None or newest is None or not isinstance(newest.entry.holder, CompleteCopy):
         return Outcome.NOT_OURS
     readers_end = CopyCatalog(archive).end_for_readers(place, newest.entry).offset
-    if durable < readers_end:  # it need not be looked at object by object
+    if durable < readers_end:  # no object needs to be read
         return Outcome.BEHIND
     history = _read_history(archive, fact, place)
     outcome = may_take_back(newest.entry, is_compacted=is_compacted(fact), history=history, readers_end=readers_end)
@@ -87,7 +87,7 @@ def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
 
 
 def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: CompleteCopy) -> Outcome:
-    """Put the entry. Only a later look shows whether it counts; otherwise the next try decides again."""
+    """Put the entry. A later survey shows whether it counts; otherwise the next attempt decides again."""
     number = before.number + 1
     reach("history.decided")
     put_entry(archive, place, number, entries.history(before.entry, number, PLAIN))
@@ -108,7 +108,7 @@ def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: Comple
 
 
 def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> History:
-    """Read what `topics/` has of a partition, in its life and in the lives that it continues. Each object is asked for its facts."""
+    """Read the state of a partition under `topics/`, in its life and the lives that it continues. Reads the facts of each object."""
     lineage = fact.lineage(place.life, place.partition)
     listed = {
         where: found
@@ -125,7 +125,7 @@ def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> Histor
 
 
 def _ends_of(found: PartitionInventory) -> Iterator[tuple[int, int]]:
-    """Yield where each object ends, and below which offset those records lie that replaced what it lacks, as far as it tells."""
+    """Yield each object's end, and the offset below which the replacements of its missing records are; 0: none known."""
     for block in blocks_of(found.below(found.position).readable):
         lacks = np.where(block.segments.numbers("unserved") != 0, block.segments.numbers("stable_end"), 0)
         yield from zip(block.next.tolist(), lacks.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Adds what a backup has put to the index of segment facts, and merges the index's files. It also adds what a killed backup had put before."""
+"""Adds new objects of a backup, and of a killed one before it, to the index of segment facts, and merges the index's files."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 # Between two files of an instance. Each object that was put since costs every reader a HEAD.
 EVERY_S: Final = 600.0
-_MANY = 2_000  # so many entries are written before that time
+_MANY = 2_000  # this many entries are written before that time
 _BRING_IN_EVERY_S = 10.0
 _LAST_S = 2.0  # the last file may take so much of the 15 s of a stop
 _END_S = 30.0  # the same at the end of a backup that was not stopped
@@ -45,11 +45,11 @@ class Indexer:
         self._fresh = fresh
         self._clock = clock
         self._wait = wait
-        self._seen_control = NOTHING_SEEN  # what this instance has written into the index, or read there
+        self._seen_control = NOTHING_SEEN  # entries that this instance has written into the index, or read there
         self._has_read = False
 
     async def run(self) -> None:
-        """Write now and then, until stopped."""
+        """Write regularly, until stopped."""
         with workers(1, "indexer") as worker:
             written_at_s = self._clock()
             while True:
@@ -83,7 +83,7 @@ class Indexer:
                 async with asyncio.timeout(most_s):
                     write = partial(self.write, has_time=has_time, is_last=has_time)
                     bring_in = partial(self.bring_in, most_s / 3)
-                    # Fresh entries are written first. Where there are none, `bring_in` goes first, so that the index is read only once.
+                    # Fresh entries are written first. Without any, `bring_in` runs first, so that the index is read only once.
                     for work in (write, bring_in) if len(self._fresh) else (bring_in, write):
                         await worker.call(work)
             except TimeoutError:
@@ -105,10 +105,10 @@ class Indexer:
         )
 
     def write(self, *, has_time: bool = True, is_last: bool = False) -> None:
-        """Write fresh entries, if any, and merge when the files became many. It never raises.
+        """Write fresh entries, if any, and merge when the files became many. Never raises.
 
         Without time, nothing is merged. At the end of a backup (`is_last`), news of notes is written also without an entry:
-        perhaps nobody puts a segment later.
+        perhaps no segment is put later.
         """
         entries = self._fresh.take()
         if not entries and not is_last:
@@ -128,9 +128,9 @@ class Indexer:
             log.info("the index of facts was not written: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
 
     def bring_in(self, most_s: float = math.inf) -> None:
-        """Add objects that a process before this one had put, and was killed before it wrote them into the index. It never raises.
+        """Add objects of an earlier process that was killed before it wrote them into the index. Never raises.
 
-        The next backup finds entries that were not added in time.
+        The next backup adds entries that were not added in time.
         """
         found = self._fresh.take_found()
         try:

@@ -1,4 +1,4 @@
-"""Reports what a backup waits for until its group gives it partitions, for how long at most, and when it has them."""
+"""Reports the wait of a backup for its assignment: the reason, the longest duration, and the end."""
 
 import time
 from collections.abc import Callable, Collection
@@ -50,7 +50,7 @@ class JoinReport:
 
     @property
     def _has_brokers_timeout(self) -> bool:
-        """Tell whether the brokers' session timeout counts. Such a group lets in every instance at once, and gives it partitions when dead ones are given up."""
+        """Whether the brokers' session timeout counts: then a member joins at once, and gets partitions when dead members expire."""
         return self._config.backup.group_protocol is GroupProtocol.CONSUMER
 
     def _joined(self, partitions: Collection[TopicPartition]) -> str:

@@ -1,10 +1,10 @@
-"""The events that a backup reports to be counted: puts, holes, fetches, retries, failures."""
+"""Interface for events of a backup that metrics count: puts, holes, fetches, retries, failures."""
 
 from typing import Final, Protocol
 
 
 class Ledger(Protocol):
-    """Takes reports of a working backup, from any thread; archiver.backup.metrics counts them, longer than a writer lives.
+    """Takes reports of a running backup, from any thread; archiver.backup.metrics counts them beyond the life of a writer.
 
     A cause is a word of a small set (an error class, a code), never free text: each cause makes a time series for good.
     """
@@ -19,10 +19,10 @@ class Ledger(Protocol):
         """Report bytes that came from a broker."""
 
     def retried(self, effect: str, cause: str) -> None:
-        """Report that an effect (put, fetch, open, ...) has failed, and is tried again."""
+        """Report that an effect (put, fetch, open, ...) has failed, and is retried."""
 
     def failed(self, topic: str, cause: str) -> None:
-        """Report that a partition has stopped with an error that another try may not heal."""
+        """Report that a partition has stopped with an error that a retry may not heal."""
 
     def branched(self, topic: str) -> None:
         """Report a log that was cut back, which is an alarm."""

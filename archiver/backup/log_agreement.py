@@ -1,7 +1,7 @@
-"""Whether logs of which a backup has nothing to fetch still are the logs that were archived.
+"""Checks that logs with nothing to fetch are still the archived logs, and that logs still match the copies of readers.
 
-A log that was cut back may have grown again to just where its archive ends. A fetch would tell, since it names the epoch of
-the last batch before it; where nothing is fetched, the leader is asked where that epoch ends (decision 7).
+A log that was cut back may have grown again to the end of its archive. A fetch would show that, since it names the epoch of
+the last batch before it; without a fetch, the leader is asked for the end of that epoch (decision 7).
 """
 
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 async def find_parted(
     client: KafkaClient, feeds: Sequence[Feed], offsets: Mapping[TopicPartition, PartitionOffsets]
 ) -> Sequence[Feed]:
-    """Return the feeds whose logs were cut back below what is archived. Asks each leader at most once, and nothing that a fetch will tell."""
+    """Return feeds whose logs were cut back below the archive. Asks each leader at most once; skips logs with fetches ahead."""
     beyond = {feed.key: feed for feed in feeds if feed.fetch_offset > offsets[feed.key].high_watermark}
     untold = [feed for feed in feeds if _is_untold(feed, offsets[feed.key])]
     asked = {feed.key: feed for feed in untold if feed.key not in beyond}
@@ -43,9 +43,9 @@ async def find_parted(
 
 
 async def is_cut_below(client: KafkaClient, key: TopicPartition, archived: ArchivedEnd) -> bool:
-    """Tell whether a compacted log was cut back below the end of something that was archived of it. False where nobody knows.
+    """Return whether a compacted log was cut back below the end of an archived object. False if unknown.
 
-    A replica that was made of a compacted log may lack the epoch that is asked for. Where the next one begins tells enough.
+    A replica of a compacted log may lack the requested epoch. The begin of the next epoch is enough.
     """
     if not archived.key or archived.leader_epoch < 0:
         return False
@@ -56,7 +56,7 @@ async def is_cut_below(client: KafkaClient, key: TopicPartition, archived: Archi
 
 
 class CutLogCheck:
-    """Whether the log still is the one that readers of a partition are given. `patience_s`: so long a cluster may leave that untold."""
+    """Checks that a log is still the one in the copy of readers. `patience_s`: the longest wait for the cluster's answer."""
 
     def __init__(
         self, client: KafkaClient, source: PartitionSource, *, clock: Callable[[], float], patience_s: float
@@ -68,10 +68,10 @@ class CutLogCheck:
         self._untold_since_s: float | None = None
 
     async def refuse_cut_log(self, given: Iterable[ArchivedEnd]) -> None:
-        """Raise CutBackError where the log is another one: a copy of it belongs to another life.
+        """Raise CutBackError if the log is another one: a copy of it belongs to another life.
 
-        Whoever reads on behind the cut finds that out by itself. Who began anew, with no other at work, reads no such place.
-        A cluster that does not tell is asked again, but not for ever: no copy waits longer than `patience_s` for that alone.
+        A reader that continues behind the cut detects it by itself. A copy that began anew does not read that position.
+        A cluster that does not answer is asked again, but no copy waits longer than `patience_s` for that alone.
         """
         try:
             for archived in given:
@@ -97,7 +97,7 @@ class CutLogCheck:
 
 
 def _is_untold(feed: Feed, offsets: PartitionOffsets) -> bool:
-    """Tell whether nothing will be fetched, and the log has records below, of an epoch that is known."""
+    """Return whether the feed is at its end, and the log has older records, of a known epoch."""
     return feed.is_at_end and feed.fetched_epoch >= 0 and offsets.log_start < feed.fetch_offset
 
 

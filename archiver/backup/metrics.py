@@ -1,4 +1,4 @@
-"""The metrics of a running backup; instances have all of them, too. Each is declared here once; docs/metrics.md is generated from that."""
+"""Declares the metrics of a running backup, also used by instances; docs/metrics.md is generated from them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -124,14 +124,14 @@ _PUT_BOUNDS_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """How far a held partition is archived, at the moment of a scrape."""
+    """Progress of an assigned partition at a scrape."""
 
     topic: str
     partition: int
     position: int  # everything below is durable
     high_watermark: int | None  # None: not known yet
     oldest_pending_ms: int | None  # timestamp of the oldest record that is known and not durable; None: no such record
-    pending_since_s: float | None  # for how long something without a known timestamp is pending; None: nothing is
+    pending_since_s: float | None  # for how long records without a known timestamp are pending; None: none are
     retention_ms: int | None  # None: unlimited, or not known yet
     is_failing: bool
     is_left: bool = False  # to others: see PARTITIONS_LEFT
@@ -156,7 +156,7 @@ class PartitionState:
 class Metrics:
     """The ledger of a backup (`archiver.backup.ledger`), in a registry of its own.
 
-    `state`, `gone` topics and the two counts of the group membership are asked at each scrape, from the thread that serves it.
+    `state`, `gone` topics and the two counts of the group membership are called at each scrape, in its thread.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Metrics:
                 yield family_of(declared, values.get(declared, {}))
 
     def _begin_at_zero(self, topics: Iterable[str]) -> None:
-        """Show events that did not happen yet as 0: Prometheus sees no increase from nothing to 1, and the first event matters."""
+        """Show events without an occurrence as 0: Prometheus sees no increase from a missing series to 1."""
         for topic in topics:
             for declared in (RECORDS, PAYLOAD_BYTES, STORED_BYTES, FETCHED_BYTES, PUTS, BRANCHES):
                 self._count(declared, topic, by=0)

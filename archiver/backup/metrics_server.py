@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 HealthCheck = Callable[[], str | None]  # None: healthy; otherwise the problem
 
-# Enough for Prometheus, a kubelet and a few people. More connections at once are somebody's fault, and the oldest is dropped.
+# Enough for Prometheus, a kubelet and a few people. More connections at once are a client's fault; the oldest is dropped.
 MOST_CONNECTIONS: Final = 16
 _CLIENT_PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.1  # how soon `serve_forever` notices that it should end
@@ -34,7 +34,7 @@ _NAME: Final = "kafka-archiver"  # otherwise wsgiref reveals the versions of its
 class MetricsServer:
     """Serves while its `with` block is entered, from threads that never keep a process alive.
 
-    Entering raises UsageError where `listen` (host:port, [IPv6]:port; port 0: any free one) cannot be had. The checks
+    Entering raises UsageError if `listen` (host:port, [IPv6]:port; port 0: any free one) is unavailable. The checks
     and the registry's collectors are called from the server's threads.
     """
 

@@ -1,6 +1,6 @@
-"""Where the logs of `__consumer_offsets` end, noted before they are read: so a reader of the archive knows which partitions lag.
+"""Notes the log ends of `__consumer_offsets` before they are read, so that readers of the archive know lagging partitions.
 
-A partition may lag because a backup was killed, or a transaction is open, or its fetches fail. Used by the openers of partitions,
+A partition may lag because a backup was killed, a transaction is open, or its fetches fail. Used by the openers of partitions,
 by backups that end, and by the service. The notes are in the topic's control fact (docs/format.md §8, `ends`).
 """
 
@@ -24,7 +24,7 @@ _LAGS_S: Final = 60.0  # behind the age of a segment: as long as the transaction
 
 
 class OffsetsLogEnds:
-    """Notes where the logs of the offsets topic end."""
+    """Notes the log ends of the offsets topic."""
 
     def __init__(self, client: KafkaClient, archive: Archive, pool: Workers, clock_ms: Callable[[], int]) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class OffsetsLogEnds:
         self._noted: dict[TopicPartition, int] = {}
 
     async def note_opened(self, feeds: Collection[Feed], ends: Mapping[TopicPartition, int] | None) -> None:
-        """Note where the logs of partitions end that were opened. `ends`: of these logs, where the caller has asked for them."""
+        """Note the log ends of opened partitions. `ends`: these ends, if the caller knows them."""
         keys = [feed.key for feed in feeds]
         if ends is None:
             asked, _ = await self._client.offsets_each(keys)
@@ -42,7 +42,7 @@ class OffsetsLogEnds:
         await self._note(feeds, ends)
 
     async def settle(self, feeds: Iterable[Feed]) -> None:
-        """Note what lies behind the newest object of partitions that were read to their ends: markers, and aborted records."""
+        """Note that partitions read to their ends have only markers and aborted records behind the newest object."""
         feeds = [feed for feed in feeds if feed.key in self._noted]
         await self._note(
             [feed for feed in feeds if self._is_over(feed)], {feed.key: self._noted[feed.key] for feed in feeds}
@@ -56,7 +56,7 @@ class OffsetsLogEnds:
         troubles: Troubles,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Note partitions that begin to lag, and those that are over a lag without an object, as long as the service runs."""
+        """Note partitions that begin to lag, and those whose lag ended without an object, as long as the service runs."""
         while True:
             await wait(_EVERY_S)
             mine = [feed for feed in feeds.values() if feed.key[0] == OFFSETS_TOPIC]
@@ -82,7 +82,7 @@ class OffsetsLogEnds:
         if not feeds:
             return
         archived = {feed.key: feed.writer.objects_end for feed in feeds}
-        # What was read, or is known not to be there, and is in no object, is nothing that the archive keeps.
+        # Offsets that were read, or are known to be empty, and are in no object, have no records for the archive.
         needed = {
             feed.key: archived[feed.key] if feed.writer.durable_position >= ends[feed.key] else ends[feed.key]
             for feed in feeds

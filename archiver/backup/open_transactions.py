@@ -1,4 +1,4 @@
-"""Transactions that stay open and hold back the last stable offset: later records cannot be archived."""
+"""Logs open transactions that hold back the last stable offset: later records cannot be archived."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ async def watch_transactions(
             for feed in feeds.values()
             if feed.held_back_since_s is not None and now_s - feed.held_back_since_s > HELD_BACK_S
         ]
-        # The partition that was not asked about for the longest time comes first: each has its turn.
+        # Partitions with the oldest answer come first, so that each one is checked.
         held_back.sort(key=lambda feed: asked_at_s.get(feed.key, 0.0))
         for feed in held_back[:_MOST_AT_ONCE]:
             asked_at_s[feed.key] = now_s
@@ -50,7 +50,7 @@ async def watch_transactions(
 
 
 async def learn_open_transactions(client: KafkaClient, feed: Feed) -> None:
-    """Ask the broker which transactions hold the last stable offset of a partition back."""
+    """Ask the broker which transactions hold back the last stable offset of a partition."""
     try:
         feed.note_open_transactions(await client.open_transactions(*feed.key))
     except (KafkaError, KafkaTemporaryError) as error:

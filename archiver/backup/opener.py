@@ -1,4 +1,4 @@
-"""How partitions get into a backup: their topics are recorded, the ends of their archives are read, and feeds are made."""
+"""Opens partitions for a backup: records their topics, reads the ends of their archives, and makes their feeds."""
 
 import asyncio
 import logging
@@ -54,14 +54,14 @@ log = logging.getLogger(__name__)
 # To open a partition takes several requests to the store, one after the other: at 30 ms each, 2,000 partitions need some threads.
 OPENERS = 8
 _FIND_ENDS_S = 20.0
-_TAKEN_BY_ALL = 255  # bytes between two slashes that file systems take, and so stores that keep objects as files
-_MANY = 32  # so many partitions are found sooner by one listing of their topics
+_TAKEN_BY_ALL = 255  # most bytes between two slashes in file systems, and so in stores that keep objects as files
+_MANY = 32  # from this number of partitions on, one listing of their topics is faster
 _KEYS_A_LISTING = 100  # a page of 1,000 keys takes as long as ten listings that find nothing
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedEnds:
-    """Where partitions end, by one listing of whole topics. After a silence of this process it is worthless: others may have written."""
+    """Archived ends of partitions, by one listing of whole topics. Stale after a silence of this process: others may have written."""
 
     topics: Collection[str]
     newest: Mapping[tuple[str, int, int], Newest]
@@ -82,7 +82,7 @@ class _Learned:
 
 
 class Opener:
-    """Opens partitions. A partition may be opened again at any time: everything is read from archive and cluster."""
+    """Opens partitions. A partition may be opened again at any time: all state is read from archive and cluster."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Opener:
         self.findings: dict[str, NotWholeError] = {}  # objects that contradict their predecessors or the log, by key
 
     async def take_possession(self) -> None:
-        """Write down that the archive is this cluster's, before anything else. Raises StrangerError when it is another cluster's."""
+        """Claim the archive for this cluster, before anything else. Raises StrangerError if it is another cluster's."""
         await self._pool.call(record_cluster, self._sink.archive, self._cluster_id)
         await self._start_offsets.note_present()
 
@@ -127,10 +127,10 @@ class Opener:
 
         Only topics with a reported id: if brokers report none now, that is a temporary error.
 
-        Each feed goes to `take`, and what kept partitions from being opened to `refuse`, as soon as it is there. `leave` is
-        given those that are left to the instances that keep copies. `described`: their topics, where the caller knows them; all of these are recorded, also those of which no partition is wanted.
-        `log_ends`: where their logs end, where the caller has asked for that.
-        Raises what keeps all of them: StrangerError, or that nobody answers.
+        Passes each feed to `take`, and each refusal to `refuse`, as soon as it is known. `leave` is
+        called with those that are left to the instances that keep copies. `described`: their topics, if the caller knows them; all are recorded, also those without a wanted partition.
+        `log_ends`: their log ends, if the caller knows them.
+        Raises errors that block all of them: StrangerError, or the failure to reach any broker.
         """
         learned = await self._learn(wanted, hints, described, log_ends)
         by_topic: dict[str, list[TopicPartition]] = {name: [] for name in learned.found}
@@ -221,7 +221,7 @@ class Opener:
     async def find_archived_ends(
         self, partitions: Collection[TopicPartition], hinted: Collection[TopicPartition] = ()
     ) -> ArchivedEnds | None:
-        """List where the archives of many partitions end, so that `open` need not list each. None where that does not pay.
+        """List the archived ends of many partitions, so that `open` need not list each. None if that does not pay.
 
         A partition with a hint has little to list: for hinted partitions alone, long topics are not listed.
         """
@@ -256,7 +256,7 @@ class Opener:
         source = PartitionSource(
             topic=fact.topic, partition=partition, life=life.life, topic_id=topic_id, cluster_id=self._cluster_id
         )
-        listed, silences = None, self._sink.silence_counter.silences  # one while the end is read must show at the put
+        listed, silences = None, self._sink.silence_counter.silences  # a silence during the read must show at the put
         if ends is not None and source.topic in ends.topics and ends.silences == silences:
             listed = ends.newest.get((source.topic, source.life, partition), NO_SEGMENTS)
         end = await self._pool.call(self._end_of, source, life, newest_base, listed)
@@ -303,7 +303,7 @@ class Opener:
     # --- a newest object that does not join the one before it
 
     def _lost_of(self, source: PartitionSource, life: Life, gap: Gap) -> Gap | None:
-        """Return what of a gap neither another life holds nor a sweep took, from its first such offset on. Mostly two requests."""
+        """Return a gap from its first lost offset on: neither in another life nor swept. Mostly two requests."""
         branch = life.branches.get(source.partition)
         begin = max(gap.first_offset, 0 if branch is None else branch.offset)
         end = gap.last_offset + 1
@@ -314,7 +314,7 @@ class Opener:
         return None if lost is None else replace(gap, first_offset=lost)
 
     async def _face_gap(self, source: PartitionSource, end: ArchivedEnd, gap: Gap) -> None:
-        """Raise CorruptSegmentError unless Kafka has nothing of a gap any more: then nothing is skipped by going on, and it is a finding."""
+        """Raise CorruptSegmentError if Kafka still has records of a gap; otherwise note the gap as a finding."""
         key = (source.topic, source.partition)
         log_start = (await self._client.offsets([key]))[key].log_start
         what = f"{source}: {end.spell_gap(gap)}"
@@ -334,7 +334,7 @@ class Opener:
             self.findings[key] = NotWholeError(message)
 
     def _refuse_long_name(self, source: PartitionSource) -> None:
-        """Ask the store, before anything is fetched, whether it would take an object of a long name."""
+        """Ask the store, before any fetch, whether it accepts an object of a long name."""
         layout = self._sink.archive.layout
         key = layout.segment_key(SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=0))
         length = len(key.rpartition("/")[2])
@@ -351,9 +351,9 @@ class Opener:
     # --- a log that was cut back
 
     async def branch_off(self, feed: Feed) -> Feed:
-        """Go on after the log was cut back: in a child life, from the offset up to which archive and log agree.
+        """Continue after a truncation: in a child life, from the offset up to which archive and log agree.
 
-        When only records that were not archived yet were cut off, archive and log agree, and the life goes on.
+        If only unwritten records were cut off, archive and log agree, and the life continues.
         """
         source = feed.source
         fact = await self._pool.call(self._read_topic, source)
@@ -397,7 +397,7 @@ class Opener:
             log_epoch=log_ends.leader_epoch,
             doubt=doubted.append,
         )
-        # So far the broker was asked by the topic's name: a topic that was created again has a shorter log, too.
+        # So far the broker was asked by topic name: a recreated topic has a shorter log, too.
         await self.topics.refuse_recreated(source)
         for archived in doubted:
             epoch = archived.facts.leader_epoch

@@ -1,4 +1,4 @@
-"""Makes segments of the fetched batches of one partition, and puts them. `_put` has the order of effects: close, put, then continue."""
+"""Builds segments from the fetched batches of one partition, and puts them. Order of effects (`_put`): close, put, continue."""
 
 import logging
 import math
@@ -28,7 +28,7 @@ from archiver.store.port import ObjectKind
 
 log = logging.getLogger(__name__)
 
-# A put is repeated for this long before the partition gives up; Kafka keeps the records meanwhile.
+# A put is retried for this long before the partition fails; Kafka keeps the records meanwhile.
 PUT_PATIENCE_S = 300.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
@@ -41,7 +41,7 @@ _LEVELS = {
 
 @dataclass(slots=True, kw_only=True)
 class Written:
-    """Totals of what the writers of one partition have made durable: segments and their records, and holes."""
+    """Totals of durable segments, records and holes of the writers of one partition."""
 
     records: int = 0
     payload_bytes: int = 0
@@ -60,7 +60,7 @@ class PutLaterError(StoreTemporaryError):
 
 
 def refuse_stranger(source: PartitionSource, key: str, *, topic_id: str, cluster_id: str) -> None:
-    """Raise StrangerError when a segment's topic id or cluster id is not the source's."""
+    """Raise StrangerError if a segment's topic id or cluster id differs from the source's."""
     if topic_id != source.topic_id or cluster_id != source.cluster_id:
         raise StrangerError(
             f"{key}: belongs to topic id {topic_id} of cluster {cluster_id}, not to topic id {source.topic_id} of"
@@ -69,9 +69,9 @@ def refuse_stranger(source: PartitionSource, key: str, *, topic_id: str, cluster
 
 
 class PartitionWriter:
-    """Takes fetches in order and makes segments of them. Only one thread at a time may use it.
+    """Builds segments from fetches in order. Only one thread at a time may use it.
 
-    `position` is where the next fetch must begin; another writer that got ahead moves it (docs/format.md F1).
+    `position` is the offset of the next fetch; another writer that got ahead moves it (docs/format.md F1).
     `confirm` is called before each put, and raises when the segment may not be put now.
     """
 
@@ -91,7 +91,7 @@ class PartitionWriter:
         self.position = end.next
         self.leader_epoch = end.leader_epoch  # of the last batch before the position; -1: not known
         self.written = written or Written()
-        self.oldest_held_ms: int | None = None  # timestamp of the first record that is not durable yet
+        self.oldest_held_ms: int | None = None  # timestamp of the first unwritten record
         self.newest_base = sink.archive.layout.base_of(end.key) if end.key else None
         self.was_overtaken = False  # another writer was first at the last put
         self._sink = sink
@@ -111,7 +111,7 @@ class PartitionWriter:
 
     @property
     def batches(self) -> BatchPolicy:
-        """Which batches the writer takes."""
+        """Settings for the batches that the writer takes."""
         return self._sink.batches
 
     @property
@@ -121,12 +121,12 @@ class PartitionWriter:
 
     @property
     def durable_position(self) -> int:
-        """Everything below this offset is in the archive, or is nothing that could be archived."""
+        """Every offset below this one is archived, or has nothing to archive."""
         return self._base if self.holds_records else self.position
 
     @property
     def objects_end(self) -> int:
-        """Where the newest object ends that this writer knows of; 0: it knows of none."""
+        """End of the newest object that this writer knows; 0: it knows none."""
         return 0 if self.newest_base is None else self._base
 
     @property
@@ -135,13 +135,13 @@ class PartitionWriter:
 
     @property
     def held_records(self) -> int:
-        """How many records are in segments that are not known to be durable."""
+        """Number of records in segments that are not known to be durable."""
         opened, closed = self._open, self._closed
         return (0 if opened is None else opened.records) + (0 if closed is None else closed.facts.records)
 
     @property
     def spooled_bytes(self) -> int:
-        """How many bytes of the spool the held segments take."""
+        """Number of spool bytes that the held segments take."""
         opened, closed = self._open, self._closed
         return (0 if opened is None else opened.spooled_bytes) + (0 if closed is None else closed.size)
 
@@ -155,7 +155,7 @@ class PartitionWriter:
 
     @property
     def putting_since_s(self) -> float | None:
-        """Since when a closed segment waits for its put, or is being put."""
+        """Time since which a closed segment waits for its put, or is being put."""
         return None if self._closed is None else self._closed_at_s
 
     @property
@@ -165,7 +165,7 @@ class PartitionWriter:
         return self._closed is not None or (opened is not None and (opened.is_full or self._is_old()))
 
     def take(self, fetch: Fetch) -> Fetch | None:
-        """Take one fetch, up to where a segment is due; the rest is returned, to be taken after the segment's put.
+        """Take one fetch, until a segment is due; return the rest, to be taken after the segment's put.
 
         A fetch that does not begin at the position is ignored: it was asked for before the position moved. Raises
         CorruptBatchError when the batch at the position cannot be read; batches before it were taken.
@@ -258,7 +258,7 @@ class PartitionWriter:
     def skip(
         self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED, *, why: str = "", is_news: bool = True
     ) -> None:
-        """Go on behind offsets that Kafka no longer has, or that nobody can read. They become a hole in the next segment; a hole that is news is logged and counted now."""
+        """Continue behind expired or unreadable offsets. They become a hole in the next segment; a new hole is logged and counted now."""
         hole = Hole(first_offset=self.position, last_offset=first_kept_offset - 1, cause=cause)
         if is_news:
             self._report_hole(hole, why)
@@ -268,15 +268,13 @@ class PartitionWriter:
             self._open.forget_epoch()  # another epoch may have begun there
         elif self._joins_waiting(hole):
             if self._waiting_holes[-1].last_offset + 1 < hole.first_offset:
-                self._waiting_left_out = (
-                    0  # what was left out in between now lies in the hole, and must not count twice
-                )
+                self._waiting_left_out = 0  # omitted offsets in between are now in the hole, and must not count twice
             self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
         else:
             self._waiting_holes.append(hole)
 
     def _joins_waiting(self, hole: Hole) -> bool:
-        """Tell whether a hole joins the waiting one before it. Very many holes join in any case: no object's metadata could hold them."""
+        """Return whether a hole joins the waiting one before it. From MOST_HOLES on all join: metadata holds no more."""
         last = self._waiting_holes[-1] if self._waiting_holes else None
         if last is None or last.cause is not hole.cause:
             return False
@@ -301,7 +299,7 @@ class PartitionWriter:
             self._waiting_stable_end = higher_end(self._waiting_stable_end, stable_end)
 
     def close(self) -> None:
-        """Close the open segment, so that `flush` has only to put the segment."""
+        """Close the open segment, so that `flush` only has to put it."""
         if self.holds_records:
             self._close()
 
@@ -311,7 +309,7 @@ class PartitionWriter:
             self._put()
 
     def discard(self) -> None:
-        """Drop the records that are held: the next run fetches them again, from where the archive ends."""
+        """Drop the held records: the next run fetches them again, from the end of the archive."""
         if self._open is not None:
             self._open.discard()
         if self._closed is not None:
@@ -343,7 +341,7 @@ class PartitionWriter:
         return self._sink.clock() - self._opened_at_s >= self._sink.age_s
 
     def _put(self) -> bool:
-        """Close the segment, put it, and go on where it ends. Returns False when another writer was first: then the position is where that writer's archive ends."""
+        """Close the segment, put it, and continue at its end. Returns False if another writer was first: then the position is the end of that writer's archive."""
         closed = self._close()  # 1. close: the body and its facts are whole
         reach("segment.closed")
         try:
@@ -376,7 +374,7 @@ class PartitionWriter:
         return self._closed
 
     def _later(self, error: StoreTemporaryError) -> StoreTemporaryError:
-        """Return the error for a failed put: to be tried again, which shows the outcome; or, after a long time, final for this feed."""
+        """Return the error of a failed put: a retry, which shows the outcome; after a long time, a final error of this feed."""
         self.written.put_retries += 1
         self._sink.ledger.retried("put", error.cause)
         if self._sink.clock() - self._closed_at_s > PUT_PATIENCE_S:
@@ -384,7 +382,7 @@ class PartitionWriter:
         return PutLaterError(error, self._backoff.next_s())
 
     def _taken_over(self, closed: FinishedSegment) -> ArchivedEnd | None:
-        """After a silence of this process, ask the archive before the put: others may have gone on here, and a key may have been swept."""
+        """After a silence of this process, read the archive before the put: others may have continued it, or swept the key."""
         if self._confirm is not None:
             self._confirm(closed)
         silences = self._sink.silence_counter.silences
@@ -395,9 +393,9 @@ class PartitionWriter:
         return end if end.next > self._base else None
 
     def _end_of_home(self, newest_base: int | None = None) -> ArchivedEnd:
-        """Ask where the archive ends by now. Raises CorruptSegmentError where offsets behind our base would be skipped.
+        """Return the archive's present end. Raises CorruptSegmentError if offsets behind our base would be skipped.
 
-        A sweep may have left only the newest object; whoever opens the partition again looks at what was swept.
+        A sweep may have left only the newest object; the opener checks the swept ranges.
         """
         end = self._home.end(newest_base)
         if end.gap is not None and end.gap.first_offset > 0 and self._base <= end.gap.last_offset:
@@ -405,7 +403,7 @@ class PartitionWriter:
         return end
 
     def _put_or_find_winner(self, closed: FinishedSegment) -> ArchivedEnd:
-        """Put. Returns the end of the archive afterwards, which is another writer's if that one was first."""
+        """Put the segment. Returns the end of the archive afterwards: another writer's if that one was first."""
         sink, key = self._sink, self._home.key(closed.facts.base)
         with closed.open_body() as body:
             etag = sink.archive.store.put_if_absent(key, body, closed.facts.to_metadata(), kind=ObjectKind.SEGMENT)

@@ -1,4 +1,4 @@
-"""Advances the feeds, each by one step at a time: takes fetched batches, closes segments, schedules puts."""
+"""Advances the feeds of a backup, each one step at a time: takes fetched batches, closes segments, schedules puts."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -76,7 +76,7 @@ class Pump:
         return self
 
     def begin_loop(self, work: Coroutine[None, None, None]) -> None:
-        """Run a loop that never ends by itself. If it raises, `next_ended` raises that defect."""
+        """Run an endless loop. If it raises, `next_ended` raises that defect."""
 
         def note_end(task: asyncio.Task[None]) -> None:
             if not task.cancelled():
@@ -99,7 +99,7 @@ class Pump:
             if not feed.working:
                 feed.writer.discard()
 
-    # --- feeds come and go
+    # --- feeds
 
     def add(self, feed: Feed) -> None:
         self.feeds[feed.key] = feed
@@ -108,7 +108,7 @@ class Pump:
         self._fetching.refresh_leaders()
 
     async def next_ended(self) -> Feed:
-        """Wait for a feed that came to its end, or to an error; it is no longer in `feeds`. Closed feeds are left out."""
+        """Wait for a feed that ended or failed; it is no longer in `feeds`. Closed feeds are left out."""
         feed = await self._ended.get()
         if feed is None:
             await asyncio.gather(*(task for task in self._broken))
@@ -116,12 +116,12 @@ class Pump:
         return feed
 
     def ended_now(self) -> list[Feed]:
-        """Return the feeds that `next_ended` would give at once."""
+        """Return the feeds that `next_ended` would return at once."""
         ended = [self._ended.get_nowait() for _ in range(self._ended.qsize())]
         return [feed for feed in ended if feed is not None]
 
     async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> list[DroppedError]:
-        """Flush the records that feeds hold, drop fetches that no writer has taken, and end the feeds. Returns an error for each feed whose records were not durable in time."""
+        """Flush held records, drop queued fetches, and end the feeds. Returns an error for each feed whose records were not durable in time."""
         closing = list(feeds)
         for feed in closing:
             feed.close(self._clock())
@@ -138,7 +138,7 @@ class Pump:
         return [feed.dropped for feed in closing if feed.dropped is not None]
 
     def drop(self, feed: Feed) -> None:
-        """End a feed, and put nothing more of it. A put that has begun is not stopped."""
+        """End a feed without another put. A running put is not stopped."""
         feed.let_go()
         self._forget(feed)
         self.advance(feed)
@@ -189,7 +189,7 @@ class Pump:
             self.advance(feed)
 
     def _set_aside(self, now_s: float) -> None:
-        """When fetching waits for memory, drop the fetches of partitions whose puts take long."""
+        """If fetching waits for memory, drop the fetches of partitions with slow puts."""
         if not self._fetching.is_stuck():
             return
         for feed in self._unended:
@@ -258,7 +258,7 @@ class Pump:
             feed.go_on_where_the_writer_is()
 
     def _finish(self, feed: Feed) -> None:
-        """Put the records that are held, and end the feed; or fetch on, when its end is not reached."""
+        """Put the held records, and end the feed; or continue fetching if its end is not reached."""
         if feed.writer.holds_records:
             self._wait_for_put(feed)
         elif not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:
@@ -297,7 +297,7 @@ class Pump:
             )  # from then on it takes no other partition's place
 
     async def _put(self, feed: Feed) -> None:
-        """Close the segment, and put it in a thread of its own kind: threads that decode are for partitions that get on."""
+        """Close the segment, and put it in a thread for puts: decoding threads are for partitions that advance."""
         error = feed.error  # an error of its fetches: earlier data is archived
         await self._in_thread(
             feed, self._pool, feed.writer.close
@@ -315,5 +315,5 @@ class Pump:
         asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
-        """Drop fetched data that was not taken: the feed continues at the writer's position."""
+        """Drop queued data: the feed continues at the writer's position."""
         self._fetching.release(feed.drop_queue())

@@ -1,4 +1,4 @@
-"""Decides which partition puts next: topics take turns. A topic whose puts hang or fail gets few at a time, so that others always find a thread."""
+"""Schedules puts: topics alternate. A topic whose puts hang or fail gets few threads, so that others always find one."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -9,16 +9,16 @@ from archiver.backup.partition_writer import PutLaterError
 from archiver.backup.troubles import Troubles
 from archiver.process.text import spell_count
 
-MOST_PUTS: Final = 64  # puts at once, of all topics: each one that hangs takes a thread
+MOST_PUTS: Final = 64  # concurrent puts of all topics: each one that hangs takes a thread
 SLOW_S: Final = 0.25  # a put that takes longer waits for the store, and takes no CPU from others
-_SHARE, _LARGEST_SHARE = 8, 16  # puts of one topic at once
-_FAILING_SHARE, _MOST_FAILING = 2, 16  # puts at once while puts fail: of one such topic, and of all together
+_SHARE, _LARGEST_SHARE = 8, 16  # concurrent puts of one topic
+_FAILING_SHARE, _MOST_FAILING = 2, 16  # concurrent puts while puts fail: of one such topic, and of all together
 _QUICK_AT_END, _SHARE_AT_END = 16, 32
 _PAUSE_AT_END_S: Final = 1.0
 
 
 class PutLine:
-    """Feeds that wait for their put. Topics alternate; feeds of one topic keep their order."""
+    """Queue of feeds that wait for a put. Topics alternate; feeds of one topic keep their order."""
 
     def __init__(self) -> None:
         self._feeds: dict[str, deque[Feed]] = {}  # by topic, the next one first
@@ -39,7 +39,7 @@ class PutLine:
 
 
 class PutTurns:
-    """Feeds that wait for their put, and feeds whose put runs. At most `at_once` quick puts run; slow ones come on top."""
+    """Schedule of waiting and running puts. At most `at_once` quick puts run, besides slow ones."""
 
     def __init__(self, at_once: int, troubles: Troubles | None = None) -> None:
         self._at_once = at_once
@@ -50,13 +50,13 @@ class PutTurns:
         self._shares: dict[str, int] = {}
 
     def wait(self, feed: Feed, now_s: float) -> None:
-        """Let a feed wait for its turn, unless it waits already. A feed that has begun to close changes to the line of closing feeds."""
+        """Queue a feed, unless it waits already. A feed that has begun to close moves to the queue of closing feeds."""
         line = self._line_at_end if feed.closing else self._line
         if feed.wait_for_put(line, now_s):
             line.add(feed)
 
     def take(self, now_s: float) -> Iterator[Feed]:
-        """Yield each feed whose turn has come; its put counts as running until `end`."""
+        """Yield each feed that may put now; its put counts as running until `end`."""
         while (feed := self._next(now_s)) is not None:
             feed.begin_put()
             self._running[feed] = now_s
@@ -100,7 +100,7 @@ class PutTurns:
             self._shares[topic] = _FAILING_SHARE
 
     def note(self, feed: Feed, error: PutLaterError, now_s: float) -> float:
-        """Note a failed put. Returns the pause after which it is tried again."""
+        """Note a failed put. Returns the pause before its retry."""
         pause_s = min(error.pause_s, _PAUSE_AT_END_S) if feed.closing else error.pause_s
         feed.note_put_failure(error, now_s, now_s + pause_s)
         self._troubles.note(error, "", feed.key, is_quiet=True)

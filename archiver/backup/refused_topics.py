@@ -1,4 +1,4 @@
-"""The included topics that a running backup does not archive: it may not describe them, or they have no topic id."""
+"""Tracks included topics that a running backup cannot archive: no permission to describe them, or no topic id."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RefusedTopic:
-    """Its partitions, as far as they are known, are given to nobody."""
+    """A topic that is not archived. Its known partitions are not assigned to any instance."""
 
     error: Refusal
     since_s: float
@@ -26,7 +26,7 @@ class RefusedTopic:
 
 
 class RefusedTopics:
-    """`note` after each listing of the cluster. `topics` may be read from any thread."""
+    """Call `note` after each listing of the cluster. `topics` may be read from any thread."""
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float]) -> None:
         self._ledger = ledger
@@ -35,7 +35,7 @@ class RefusedTopics:
         self.topics: Mapping[str, RefusedTopic] = {}
 
     def note(self, refused: Mapping[str, Refusal], partitions: Callable[[str], tuple[int, ...]]) -> None:
-        """Report each refusal once, as long as it stays the same. `partitions` returns the known ones of a topic."""
+        """Report each refusal once, until it changes. `partitions` returns the known ones of a topic."""
         before, now_s = self.topics, self._clock()
         self.topics = {
             name: RefusedTopic(error, before[name].since_s if name in before else now_s, partitions(name))

@@ -1,4 +1,4 @@
-"""What a backup is asked to do; makes the parts that do it."""
+"""Request of a backup: topics, cluster, archive and settings. Builds the parts of the backup from it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,13 +17,13 @@ from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 from archiver.process.workers import Workers
 
-# Puts may take so long after a signal; the whole program must be gone after 15 s.
+# Time for puts after a signal; the whole program must end within 15 s.
 STOP_S = 9.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupRequest:
-    """What to archive, from where, to where."""
+    """The topics to archive, their source, and the archive."""
 
     kafka: KafkaSettings
     topics: TopicsConfig
@@ -38,7 +38,7 @@ class BackupRequest:
 
 
 def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> Opener:
-    """Make what opens partitions for this backup."""
+    """Make the opener of partitions for this backup."""
     return Opener(
         client,
         sink=request.sink,
@@ -50,7 +50,7 @@ def opener_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
 
 
 def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluster_id: str) -> PositionKeeper:
-    """Make what keeps the positions of consumer groups."""
+    """Make the keeper of consumer group positions."""
     sink = request.sink
     return PositionKeeper(
         client,
@@ -63,7 +63,7 @@ def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
 
 
 def indexer_of(request: BackupRequest, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> Indexer:
-    """Make what writes into the index of facts what this backup puts."""
+    """Make the indexer of this backup's new objects."""
     sink = request.sink
     return Indexer(sink.archive, sink.fresh, clock=sink.clock, wait=wait)
 

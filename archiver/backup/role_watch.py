@@ -1,4 +1,4 @@
-"""Which partitions are left to the instances that keep copies of compacted topics, as their role logs say."""
+"""Decides by role logs which partitions a backup leaves to the instances that keep copies of compacted topics."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
@@ -25,7 +25,7 @@ Told = RoleEntry | ArchiverError | None
 
 
 class ArchivedBy(Enum):
-    """Who archives a partition, as far as this backup knows."""
+    """The archiving process of a partition, as far as this backup knows."""
 
     OURS = "ours"  # under `topics/`
     THEIRS = "theirs"  # the instances', whose copy is read
@@ -33,7 +33,7 @@ class ArchivedBy(Enum):
 
 
 def judge(told: Told, is_compacted: bool | None) -> ArchivedBy:
-    """Say who archives a partition, by the newest entry of its role log. None: it has none. An entry that cannot be read leaves nothing to anybody."""
+    """Decide who archives a partition, by the newest entry of its role log; None: it has none. With an unreadable entry, this backup does."""
     if not isinstance(told, RoleEntry) or not isinstance(told.holder, CompleteCopy):
         return ArchivedBy.OURS
     return ArchivedBy.RETURNING if is_compacted is False else ArchivedBy.THEIRS
@@ -49,8 +49,8 @@ class RoleWatch:
         self._entries: dict[
             str, tuple[int, RoleEntry]
         ] = {}  # stream -> the newest entry, as it was read: it never changes
-        self._returning: dict[RolePlace, int] = {}  # and up to where `topics/` must reach at least
-        self._blocked: set[RolePlace] = set()  # `topics/` is not whole: another try would find the same
+        self._returning: dict[RolePlace, int] = {}  # and the least end that `topics/` must reach
+        self._blocked: set[RolePlace] = set()  # `topics/` is not whole: a retry would find the same
         self._told: set[str] = set()
 
     async def list_topics(self) -> frozenset[str] | None:
@@ -62,7 +62,7 @@ class RoleWatch:
             return None if self.is_enabled else frozenset()
 
     async def find_left(self, fact: TopicFact, topic_id: str, partitions: Iterable[int]) -> frozenset[int]:
-        """Return the partitions that are left to the instances now. Raises StoreTemporaryError if that is unknown for now."""
+        """Return the partitions that are left to the instances. Raises StoreTemporaryError if that is unknown for now."""
         if fact.topic == OFFSETS_TOPIC:
             return frozenset()
         places = _places_of(fact, topic_id, partitions)
@@ -80,7 +80,7 @@ class RoleWatch:
         return left
 
     async def take_back(self, durable: Mapping[RolePlace, int]) -> None:
-        """Have `topics/` read again where it has caught up with the copy. `durable`: how far it reaches, as far as this backup knows."""
+        """Make `topics/` current again if it has caught up with the copy. `durable`: its ends, as far as this backup knows."""
         waiting = self._returning.keys() - self._blocked
         for place in [place for place, end in durable.items() if place in waiting and end >= self._returning[place]]:
             try:
@@ -98,7 +98,7 @@ class RoleWatch:
     async def _read(self, topic: str, places: Collection[RolePlace]) -> dict[RolePlace, Told]:
         try:
             told = await self._pool.call(self._read_newest, topic, places)
-        except StoreError as error:  # for good: what nobody can tell is no reason to archive nothing
+        except StoreError as error:  # permanent: an unknown role is no reason to archive nothing
             told = dict.fromkeys(places, error)
         except StoreTemporaryError:
             if self.is_enabled:
@@ -177,7 +177,7 @@ class RoleWatch:
 
 
 def place_of(source: PartitionSource) -> RolePlace:
-    """Return where the role log of a partition is."""
+    """Return the place of a partition's role log."""
     return RolePlace(topic=source.topic, life=source.life, partition=source.partition)
 
 
@@ -186,7 +186,7 @@ def _named(place: RolePlace) -> str:
 
 
 def _places_of(fact: TopicFact, topic_id: str, partitions: Iterable[int]) -> dict[int, RolePlace]:
-    """Return where the role logs are, of the lives in which partitions go on; none of a topic id that is not recorded yet."""
+    """Return the places of the role logs, in the lives of the partitions; none for an unrecorded topic id."""
     if topic_id not in {life.topic_id for life in fact.lives}:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""Runs a backup until the end, from a configuration; and makes a backup's request of a configuration."""
+"""Runs a backup that ends (`--until-end`) from a configuration, and builds backup requests from configurations."""
 
 import asyncio
 import gc

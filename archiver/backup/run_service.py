@@ -38,11 +38,11 @@ _DAY_S = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceResult:
-    """What a backup has done that ran until stopped."""
+    """The result of a backup that ran until stopped."""
 
     records: int
-    dropped: Sequence[DroppedError]  # held records at the end that could not be put in time
-    lasting: Sequence[ArchiverError] = ()  # what failed at the end, and no retry mends
+    dropped: Sequence[DroppedError]  # number of held records that could not be put in time
+    lasting: Sequence[ArchiverError] = ()  # permanent failures at the end
 
     @property
     def problems(self) -> Sequence[ArchiverError]:
@@ -56,7 +56,7 @@ def run_service(
 ) -> ServiceResult:
     """Archive until stopped, as a member of a group. Returns after a signal, when held records are durable or dropped.
 
-    `notice` is called now and then with the number of durable records and the feeds at work; `say` with each change, once.
+    `notice` is called regularly with the number of durable records and the running feeds; `say` once for each change.
     """
     vitals = Vitals()
     metrics = metrics_of(vitals)
@@ -82,7 +82,7 @@ def run_service(
 def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
     """Serve the metrics of a run, and its health. To be entered on the event loop.
 
-    A listen address that is taken is logged, and the run goes on: most often a backup that runs until stopped has it.
+    An occupied listen address is logged, and the run continues: usually a running backup service has it.
     """
     vitals = Vitals()
     metrics = Metrics(vitals.states, vitals.clock_ms)
@@ -116,7 +116,7 @@ def run_worker(
     make: Callable[[BackupRequest, Workers], Worker],
     watch: Callable[[Worker, KafkaClient, Workers], Sequence[Awaitable[None]]],
 ) -> None:
-    """Run the worker that `make` returns until a signal, with its endpoint. `watch` returns what else runs on its loop."""
+    """Run the worker that `make` returns, with its endpoint, until a signal. `watch` returns other work for its loop."""
 
     async def run() -> None:
         stop, listen = stop_on_signals(), config.metrics.listen
@@ -139,7 +139,7 @@ def run_worker(
 async def report_state(
     worker: GroupWorker, config: ArchiverConfig, group: str, say: Callable[[str], None], report: Callable[[], None]
 ) -> None:
-    """Report what the group waits for, and call `report`, every second."""
+    """Report the state of the group, and call `report`, every second."""
     joining = JoinReport(config, group, say)
     while True:
         joining.note_state(worker.held, worker.membership, has_topics=bool(worker.topic_names))

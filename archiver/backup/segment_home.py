@@ -1,4 +1,4 @@
-"""The place of a partition's segments: its history under `topics/`, or a generation of copies."""
+"""Where a partition writer puts segments: the history under `topics/`, or a generation of copies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from archiver.archive.topics import PartitionSource
 
 
 class SegmentHome(Protocol):
-    """What a writer must know of the place that it fills."""
+    """Interface between a writer and the place of its segments."""
 
     def key(self, base: int) -> str:
         """Return the key of the object that begins at an offset."""
@@ -51,7 +51,7 @@ class HistoryHome:
 
 @dataclass(frozen=True, slots=True)
 class CopyHome:
-    """The directory of a generation. The index knows nothing of copies: they go as a whole."""
+    """The directory of a generation. Copies are not in the index: they are deleted as a whole."""
 
     archive: Archive
     copy: CopyKey

@@ -1,4 +1,4 @@
-"""Where the segments of a backup go, and what all partitions of a process share: archive, limits, spool, memory."""
+"""The destination of a process's segments, shared by its partition writers: archive, limits, spool, memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from archiver.process.silence import SilenceCounter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPolicy:
-    """Which record batches are opened, and the treatment of unreadable ones."""
+    """Settings for record batches: the largest size, and the treatment of unreadable ones."""
 
     most_bytes: int = MOST_DECOMPRESSED_BYTES  # decompressed bytes of one batch
     unreadable: UnreadablePolicy = UnreadablePolicy.STOP

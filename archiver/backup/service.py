@@ -1,4 +1,4 @@
-"""A backup that runs until stopped: opens assigned partitions, retries those that fail, and gives up those that are taken away."""
+"""The backup service: opens assigned partitions, retries failed ones, and releases revoked ones, until stopped."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 _HINTS_S = 5.0
 _RECORD_S = 60.0
 _NOTES_OF_TOPICS = "notes of topics"
-_FORGET_LOST_S = 60.0  # a partition that does not come back within this time has another owner
+_FORGET_LOST_S = 60.0  # a partition that is not assigned again within this time has another owner
 
 
 class Service(GroupWorker):
@@ -60,7 +60,7 @@ class Service(GroupWorker):
         self._has_warned_of_others = False  # other archives that commit to this group
         self.topics: dict[str, TopicDescription] = {}
         self.refused = RefusedTopics(self._sink.ledger, self._sink.clock)
-        self._known: set[str] = set()  # included topics that were archived, or seen here
+        self._known: set[str] = set()  # included topics that were archived, or listed here
         self._unmatched: Collection[int] = ()  # entries of topics.include that match nothing, by number
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.dropped: list[DroppedError] = []  # at the end
@@ -68,7 +68,7 @@ class Service(GroupWorker):
         self._has_listed_topics = False
         self.held: dict[TopicPartition, Assignment] = {}
         self._failed: dict[TopicPartition, Assignment] = {}  # to be opened again
-        # Since when partitions may have had something that was not durable when the group took them away, and when that was.
+        # Of revoked partitions: since when they may have had unwritten records, and when they were revoked.
         self._lost: dict[TopicPartition, tuple[float | None, float]] = {}
 
     # --- the life of an instance
@@ -110,7 +110,7 @@ class Service(GroupWorker):
             task.cancel()
 
     def _lasting_problems(self, held: Collection[Assignment]) -> Sequence[ArchiverError]:
-        """Return what keeps records from being archived until somebody acts, and objects that contradict the log: each once."""
+        """Return the problems that block archiving until an operator acts, and objects that contradict the log: each once."""
         failed = [assigned.lasting_error for assigned in held]
         is_shut_out = self.membership.shut_out_s >= LASTING_FAILURE_S
         found = [*self._opener.findings.values(), *failed, self.membership.error if is_shut_out else None]
@@ -182,7 +182,7 @@ class Service(GroupWorker):
             self.troubles.note_works(_NOTES_OF_TOPICS)
 
     async def _replace_recreated(self) -> None:
-        """Open partitions of recreated topics again. Fetches notice most of them, but not where brokers serve by name."""
+        """Open partitions of recreated topics again. Fetches notice most of them, but not if brokers serve by name."""
         for feed in list(self._pump.feeds.values()):
             topic = self.topics.get(feed.key[0])
             is_known = topic is not None and topic.name not in self.refused.topics
@@ -221,7 +221,7 @@ class Service(GroupWorker):
         if back:
             self._begin(back)
 
-    # --- partitions come
+    # --- assigned partitions
 
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
         now_s = self._sink.clock()
@@ -236,7 +236,7 @@ class Service(GroupWorker):
         self._spawn(self._open({key: self.held[key] for key in partitions if key in self.held}, with_hints))
 
     async def _open(self, wanted: Mapping[TopicPartition, Assignment], with_hints: bool) -> None:
-        """Open partitions; those that cannot be opened are tried again."""
+        """Open partitions; retry those that cannot be opened."""
 
         def take(feed: Feed) -> None:
             self._add(feed, wanted[feed.key])
@@ -287,7 +287,7 @@ class Service(GroupWorker):
             )
         return {key: hint for key, hint in hints.items() if key not in others}
 
-    # --- partitions go
+    # --- revoked partitions
 
     async def release(self, partitions: Sequence[TopicPartition]) -> list[Hint]:
         for key in partitions:
@@ -315,13 +315,13 @@ class Service(GroupWorker):
         self.commits.take(partitions)
 
     def _yield_to_another(self, feed: Feed) -> None:
-        """Give up a partition that another instance archives, too, while the group cannot be asked: two instances would read it twice."""
+        """Release a partition that another instance archives, too, while the group does not answer: both would read it."""
         is_unsure = feed.key in self.membership.unsure and self.feeds.get(feed.key) is feed
         if is_unsure and feed.writer.was_overtaken:
             log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
             self.lose([feed.key])
 
-    # --- partitions that fail
+    # --- failed partitions
 
     def _note_durable(self, feed: Feed) -> None:
         if self.feeds.get(feed.key) is not feed:  # its put outlasted the assignment: another instance commits by now

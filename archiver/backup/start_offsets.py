@@ -1,4 +1,4 @@
-"""The first offsets of partitions without an archive, if `backup.start` is not the beginning of their logs."""
+"""Determines and notes the first offsets of new partitions, if `backup.start` is not the beginning of their logs."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -42,11 +42,11 @@ class StartOffset:
 LOG_BEGINNING: Final = StartOffset(0, -1)
 
 
-_End = list[int]  # what makes a StartOffset
+_End = list[int]  # the fields of a StartOffset
 
 
 def _check_ends(found: object) -> dict[str, _End | None]:
-    """Check the ends of a topic, which stay as they are: of a million partitions, pydantic takes five times as long."""
+    """Check the ends of a topic, without conversion: for a million partitions, pydantic takes five times as long."""
     ends = as_object(found)
     for end in ends.values():
         if end is not None:
@@ -58,7 +58,7 @@ def _check_ends(found: object) -> dict[str, _End | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PresentTopic:
-    """A topic that was there when a late start was asked for the first time. Its ends by partition; None: where a time or the moment decides, later."""
+    """A topic that existed when a late start was first used. Its ends by partition; None: a time or the moment decides, later."""
 
     topic_id: BoundedText
     ends: Annotated[Mapping[str, _End | None], PlainValidator(_check_ends)]
@@ -66,7 +66,7 @@ class _PresentTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Present:
-    """The topics that were there when a late start was asked for the first time."""
+    """The topics that existed when a late start was first used."""
 
     at_ms: Number
     topics: Mapping[str, Item[_PresentTopic]]
@@ -74,7 +74,7 @@ class _Present:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NotedStart:
-    """The note of where a partition begins."""
+    """The note of a partition's first offset."""
 
     offset: Number
     leader_epoch: LeaderEpoch
@@ -95,10 +95,10 @@ _STARTS: Final = NoteKind(_NotedStart, NoteDamage("a partition's first offset", 
 
 
 class StartOffsets:
-    """Returns each partition's first offset, always the same one until its log is truncated.
+    """Returns the first offset of each partition, which is constant until its log is truncated.
 
-    A late start applies only to topics that exist when the option is first used. Of these, the ones that the archive does not
-    know are written down then, with the ends of their logs. All later topics begin at their beginning. So a partition that
+    A late start applies only to topics that exist when the option is first used. Topics among these that the archive does not
+    know are noted then, with the ends of their logs. All later topics begin at their beginning. So a partition that
     cannot be opened for a while loses nothing.
     """
 
@@ -119,7 +119,7 @@ class StartOffsets:
         self._present = _Present(at_ms=0, topics={})
 
     async def note_present(self) -> None:
-        """Write down which topics are there, unless a backup has done so before. Must be called before any topic is recorded."""
+        """Note the existing topics, unless a backup has done so before. Must be called before any topic is recorded."""
         if self._start == START_EARLIEST:
             return
         archive = self._sink.archive
@@ -150,12 +150,12 @@ class StartOffsets:
         return _Present(at_ms=at_ms, topics=topics)
 
     async def first(self, source: PartitionSource) -> StartOffset:
-        """Return where a partition begins that has no archive. Not for one in a child life."""
+        """Return the first offset of a partition without an archive. Not for one in a child life."""
         present = self._present.topics.get(source.topic)
-        # Of groups that rest, the newest positions may be the oldest records of the topic of positions.
+        # The newest positions of idle groups may be the oldest records of `__consumer_offsets`.
         if self._start == START_EARLIEST or source.topic == OFFSETS_TOPIC or present is None:
             return LOG_BEGINNING
-        if source.life > 0 or present.topic_id != source.topic_id:  # another topic, or one that had no topic id then
+        if source.life > 0 or present.topic_id != source.topic_id:  # another topic, or one without an id then
             return LOG_BEGINNING
         if str(source.partition) not in present.ends:
             return LOG_BEGINNING  # the topic has grown
@@ -169,7 +169,7 @@ class StartOffsets:
         held = told if noted is None else noted.first
         if held.offset <= told.offset:
             return held
-        # What `present` tells, or a time, never moves back: a note that lies above it would hide records.
+        # An offset from `present` or from a time never moves back: a higher note would hide records.
         log.warning(
             "%s: control/%s says that it begins at offset %d, and what was noted at first says %d: it begins there. Look who"
             " wrote it",

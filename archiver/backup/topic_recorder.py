@@ -1,4 +1,4 @@
-"""Records topics in the archive when the cluster has changed them, and proves that a topic is still the archived one."""
+"""Records topics in the archive when they change in the cluster, and checks that a topic is still the archived one."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LearnedConfigs:
-    """Configs of topics, and why those of other topics could not be read."""
+    """Configs of topics, and the refusals for unreadable ones."""
 
     found: Mapping[str, TopicConfigs]
     refused: Mapping[str, Refusal]
@@ -37,7 +37,7 @@ class LearnedConfigs:
     def own(self, topic: str) -> Mapping[str, str] | None:
         """Return the configs set on the topic itself; None if unknown.
 
-        How long `__consumer_offsets` keeps removals decides which positions are known later: that is noted wherever it comes from.
+        The retention of removals in `__consumer_offsets` decides which positions are known later: it is noted whatever its source.
         """
         if topic not in self.found:
             return None
@@ -50,7 +50,7 @@ class LearnedConfigs:
         return {**kept, **found.own}
 
     def effective(self, topic: str) -> Mapping[str, str] | None:
-        """Return the configs that the topic's fact has as they hold; None when they are not known."""
+        """Return the effective configs for the topic's fact; None if unknown."""
         found = self.found[topic].effective if topic in self.found else {}
         return {name: found[name] for name in EFFECTIVE if name in found} or None
 
@@ -59,14 +59,14 @@ class LearnedConfigs:
 
 
 class _Noted(NamedTuple):
-    """Configs of one topic, as its fact has them; None: not known."""
+    """Configs of one topic, as in its fact; None: unknown."""
 
     own: Mapping[str, str] | None = None
     effective: Mapping[str, str] | None = None
 
 
 class TopicRecorder:
-    """Notes changes of topics, and proves that a topic is still the one whose life is continued."""
+    """Notes changes of topics, and checks that a topic is still the one whose life is continued."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class TopicRecorder:
         self._pool = pool
         self._cluster_id = cluster_id
         self._clock_ms = clock_ms
-        self._shapes: dict[str, object] = {}  # of topics, as each was when it was recorded
-        self._partitions: dict[str, int] = {}  # how many topics had when they were recorded
-        self._sights: dict[str, SeenTopicId] = {}  # of topics, as each was described last and was recorded then
+        self._shapes: dict[str, object] = {}  # by topic, at its recording
+        self._partitions: dict[str, int] = {}  # by topic, their count at its recording
+        self._sights: dict[str, SeenTopicId] = {}  # by topic: the last recorded description
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
         """Ask the brokers for the configs of topics, all at once."""
@@ -105,7 +105,7 @@ class TopicRecorder:
         return fact
 
     async def try_to_record(self, topic: TopicDescription, configs: LearnedConfigs) -> TopicFact | ArchiverError:
-        """Record a topic as `record` does, but return an error that keeps only this topic from being recorded."""
+        """Record a topic as `record` does, but return an error that concerns only this topic."""
         try:
             return await self.record(topic, configs)
         except StrangerError:
@@ -114,14 +114,14 @@ class TopicRecorder:
             return error
 
     def has_changed(self, topic: TopicDescription, configs: LearnedConfigs) -> bool:
-        """Return whether a topic differs from what was recorded here before. The archive is not asked."""
+        """Return whether a topic differs from its last recording by this process. Does not read the archive."""
         sight = self._sights.get(topic.name)
         if sight is not None and sight.topic_id == topic.topic_id:
             self._sights[topic.name] = SeenTopicId(topic.topic_id, self._clock_ms())
         return self._shapes.get(topic.name) != _shape(topic, configs.of(topic.name))
 
     def _report(self, topic: TopicDescription, fact: TopicFact, begun_ms: int) -> None:
-        """Log that a topic was created again, or has grown since it was recorded here before."""
+        """Log that a topic was recreated, or has grown since its last recording by this process."""
         life, sight = fact.current, self._sights.get(topic.name)
         is_begun_now = life.life > 0 and life.parent is None and (life.seen_ms or 0) >= begun_ms
         if is_begun_now or (sight is not None and topic.topic_id != sight.topic_id):
@@ -148,10 +148,10 @@ class TopicRecorder:
             earlier=self._sights.get(topic.name),
         )
 
-    # --- whether a topic is still the one that it was
+    # --- recreated topics
 
     async def refuse_recreated(self, source: PartitionSource) -> None:
-        """Raise TopicGoneError when the topic of this name is not the source's any more, and LostTopicIdError when its id is missing."""
+        """Raise TopicGoneError if the topic of this name is no longer the source's, LostTopicIdError if its id is missing."""
         found = (await self._client.describe_topics([source.topic])).get(source.topic)
         if found is not None and not found.topic_id:
             raise LostTopicIdError(source.topic)

@@ -1,4 +1,4 @@
-"""How long commits in transactions waited for their markers, in one partition of `__consumer_offsets`: a commit counts from its marker on.
+"""Measures how long transactional commits in `__consumer_offsets` waited for their markers. A commit counts from its marker on.
 
 Used by archiver.backup.partition_writer, which notes it in the facts of each segment (docs/format.md §4, `transactions`).
 """
@@ -16,7 +16,7 @@ _CLOCKS_DIFFER_MS: Final = 60_000  # this machine's and those of brokers
 
 
 class _Batch(NamedTuple):
-    """Records of a transaction whose marker was not read yet."""
+    """Records of a transaction without its marker so far."""
 
     first: int
     last: int
@@ -24,7 +24,7 @@ class _Batch(NamedTuple):
 
 
 class TransactionTimes:
-    """Collects batches of transactions and their markers, in the order of the log. Other topics are ignored."""
+    """Collects transactional batches and their markers, in log order. Ignores other topics."""
 
     def __init__(self, topic: str, clock_ms: Callable[[], int] = machine_now_ms) -> None:
         self._is_wanted = topic == OFFSETS_TOPIC
@@ -46,7 +46,7 @@ class TransactionTimes:
                 self._add(batch, at_ms)
 
     def take(self, base: int, end: int) -> tuple[TransactionRange, ...]:
-        """Return the ranges of a segment, and forget them. A marker that was not read came before now: brokers serve no open transaction."""
+        """Return the ranges of a segment, and forget them. An unread marker is from before now: brokers serve no open transaction."""
         now_ms = self._clock_ms() + _CLOCKS_DIFFER_MS
         for producer_id, batches in list(self._open.items()):
             self._open[producer_id] = [one for one in batches if one.last >= end]
@@ -79,7 +79,7 @@ def _joined(one: TransactionRange, other: TransactionRange) -> TransactionRange:
 
 
 def _cost(one: TransactionRange, other: TransactionRange) -> int:
-    """Return how much longer records are doubted in all if two ranges are joined: fast commits join, slow ones stay alone."""
+    """Return the added time of doubt if two ranges are joined: fast commits join, slow ones stay alone."""
     return _weight(_joined(one, other)) - _weight(one) - _weight(other)
 
 

@@ -1,4 +1,4 @@
-"""Failures of what a process depends on: the store, Kafka, the spool. Each is logged when it begins, once an hour, and when it is over."""
+"""Tracks failures of the store, Kafka and the spool. Logs each one at its begin, once an hour, and at its end."""
 
 import logging
 import threading
@@ -20,13 +20,13 @@ from archiver.errors import (
 
 log = logging.getLogger(__name__)
 
-HELD_BACK: Final = "rule W"  # cause of a put that waits for an entry of a role log, and not for the store
+HELD_BACK: Final = "rule W"  # cause of a put that waits for a role log entry, not for the store
 UNREADY_S: Final = 30.0  # after that a process that cannot put reports that it is not ready
 _SAID_AGAIN_S: Final = 3600.0
 
 
 class Dependency(StrEnum):
-    """What may fail for everything that a process does."""
+    """A dependency of all work in a process."""
 
     STORE = "the store"
     KAFKA = "Kafka"
@@ -42,7 +42,7 @@ class _Trouble:
 
 
 class Troubles:
-    """Safe for many threads. What fails is named by a partition, or by a word for a kind of work."""
+    """Thread-safe. Failing work is named by its partition, or by a word for its kind."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -59,7 +59,7 @@ class Troubles:
         is_quiet: bool = False,
         stops_puts: bool = True,
     ) -> None:
-        """Note a failure, and log the line if it is news. `is_quiet`: it may be over in a moment, and is not logged yet."""
+        """Note a failure, and log the line if it is new. `is_quiet`: it may be over in a moment, and is not logged yet."""
         of = _of(error)
         if of is None:
             if not is_quiet:
@@ -78,7 +78,7 @@ class Troubles:
         log.log(level, "%s%s", line, lasts)
 
     def note_works(self, who: Hashable, *on: Dependency) -> None:
-        """Note that something works, by which these do, too. Without any named, it is only known that nothing is left to do."""
+        """Note that the work of `who` succeeded, so these dependencies work. With none given: nothing is left to do."""
         with self._lock:
             now_s = self._clock()
             self._worked_s |= dict.fromkeys(on, now_s)
@@ -88,7 +88,7 @@ class Troubles:
                 log.warning("%s works again, after %s", of, _spell(now_s - trouble.since_s))
 
     def forget(self, who: Hashable) -> None:
-        """Drop what fails no longer only because nobody here works on it any more."""
+        """Drop the failures of `who`, because this process no longer works on it. Logs no recovery."""
         with self._lock:
             self._take(who, ())
 
@@ -106,7 +106,7 @@ class Troubles:
         return bool(self._open)
 
     def why_nothing_is_put(self) -> str | None:
-        """Say why puts have failed for a while; None: they work, or fail only for a moment."""
+        """Return why puts have failed for a while; None: they work, or fail only for a moment."""
         with self._lock:
             now_s = self._clock()
             for (on, _), trouble in self._open.items():
@@ -117,7 +117,7 @@ class Troubles:
 
 
 def cause_of_failure(error: ArchiverError) -> str:
-    """Return a word for metrics."""
+    """Return the cause of a failure as a word for metrics."""
     return error.cause if isinstance(error, SpoolFullError) else type(error).__name__
 
 

@@ -1,4 +1,4 @@
-"""Judges a batch that cannot be read: whether that is so for good, how far it reaches, and what follows."""
+"""Judges an unreadable batch for the fetcher: whether it is broken for good, its end, and the next offset."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The batch at a position, as one replica has it, and the fault of this copy."""
+    """One replica's batch at a position, and its fault."""
 
     node: int
     answer: Fetched
@@ -64,7 +64,7 @@ class Copy:
 async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Diagnosis:
     """Ask the leader once more for the batch at the writer's position, and then every replica in sync.
 
-    Bytes get damaged on the network and on disks. A batch is broken for good only if its producer wrote it so, as its checksum
+    Networks and disks damage bytes. A batch is broken for good only if its producer wrote it so, as its checksum
     shows, or if no replica has it whole. When a replica does not answer, the partition ends with an error, and skips nothing.
     """
     try:
@@ -107,7 +107,7 @@ def _refuse_none(node: int, answer: Fetched) -> None:
 
 
 async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetched) -> MisplacedBatchError | None:
-    """Tell whether the first batch of an answer cannot lie where it says: not at the position, not before the next, or not in the log.
+    """Return the error if the first batch of an answer is not at the position, not before the next one, or not in the log.
 
     The end of the log is asked for after the batch came, because the batch may have been appended just before.
     """
@@ -165,13 +165,13 @@ async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy
 
 
 async def _reach(client: KafkaClient, feed: Feed, head: Head, fault: CorruptBatchError) -> int | None:
-    """Return where the next batch begins; None: nothing proves it.
+    """Return the offset of the next batch; None: unproved.
 
     The checksum covers a batch's number of offsets, but not its first offset. So the log must end, or the next batch begin,
-    where this batch says that it ends.
+    at the end in this batch's header.
     """
     last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
-    if isinstance(fault, MisplacedBatchError):  # only its length is known, and where the next batch says that it begins
+    if isinstance(fault, MisplacedBatchError):  # only its length is known, and the offset in the next batch's header
         length = head.last_offset - head.base_offset + 1
         return fault.next_offset if feed.fetch_offset + length <= fault.next_offset <= last_stable else None
     after = head.last_offset + 1
@@ -185,7 +185,7 @@ async def _reach(client: KafkaClient, feed: Feed, head: Head, fault: CorruptBatc
     following = _head_of(answer.records)
     if following is None or not after <= following.base_offset < last_stable:
         return None
-    # Offsets between the two batches may have been of either, if the length may be damaged.
+    # Offsets between the two batches may belong to either, if the length may be damaged.
     return after if head.is_as_written else following.base_offset
 
 

@@ -1,4 +1,4 @@
-"""A backup up to the ends at its start: topics -> positions and ends -> the pump -> a report for each partition."""
+"""Runs a backup up to the log ends at its start: topics -> positions and ends -> pump -> a report per partition."""
 
 import asyncio
 import logging
@@ -55,7 +55,7 @@ class BackupReport:
 
 
 Notice = Callable[[Sequence[PartitionReport]], None]
-# Is given the running partitions; returns what else should run on the loop.
+# Receives the running partitions; returns other work for the loop.
 Attend = Callable[[KafkaClient, Mapping[TopicPartition, Feed]], Sequence[Coroutine[None, None, None]]]
 
 
@@ -73,7 +73,7 @@ async def back_up_until_end(
     """Archive every partition of the selected topics up to the records committed at the start.
 
     A failure of one partition does not stop the others; it is in the report, as is a stop after work had begun. `notice` is
-    called now and then with reports of all partitions.
+    called regularly with reports of all partitions.
     """
     with workers(OPENERS, "opener", most=4 * OPENERS) as openers:
         async with KafkaClient(request.kafka) as client:
@@ -82,7 +82,7 @@ async def back_up_until_end(
             await unless_stopped(stop, opener.take_possession())
             keeper = keeper_of(request, client, openers, cluster_id)
             topics, problems = await unless_stopped(stop, _selected(client, request, keeper, openers))
-            if keeper.takes_snapshots:  # before asking where logs end: so the archive reaches every position
+            if keeper.takes_snapshots:  # before the log ends are read: so the archive reaches every position
                 try:
                     await unless_stopped(stop, keeper.take_snapshot())
                 except (KafkaError, KafkaTemporaryError, StoreError, StoreTemporaryError) as error:
@@ -102,7 +102,7 @@ async def back_up_until_end(
 async def _selected(
     client: KafkaClient, request: BackupRequest, keeper: PositionKeeper, pool: Workers
 ) -> tuple[list[TopicDescription], list[ArchiverError]]:
-    """Return the topics to archive, and why other included topics cannot be archived."""
+    """Return the topics to archive, and the refusals of other included topics."""
     sink, topics = request.sink, request.topics
     known = await pool.call(list_known_topics, sink.archive)
     seen = await _find_topics(client, request, topics.select(known), pool)
@@ -123,7 +123,7 @@ async def _selected(
 async def _find_topics(
     client: KafkaClient, request: BackupRequest, known: Collection[str], pool: Workers
 ) -> ClusterTopics:
-    """Describe all topics. Where brokers report a topic without the id that it had, ask again for a while."""
+    """Describe all topics. If brokers report a topic without its former id, ask again for a while."""
     for _ in range(round(LASTING_FAILURE_S / _ASK_AGAIN_S)):
         seen = await _ask_topics(client, request, known, pool)
         if not any(isinstance(seen.refused[name], LostTopicIdError) for name in request.topics.select(seen.refused)):
@@ -140,7 +140,7 @@ async def _ask_topics(
 
 
 class _Run:
-    """The partitions of one backup: those that run, and the reports of those that have ended."""
+    """The partitions of one backup: running ones, and reports of ended ones."""
 
     def __init__(self, client: KafkaClient, opener: Opener, request: BackupRequest, pool: Workers) -> None:
         self._client = client
@@ -163,7 +163,7 @@ class _Run:
             for topic, number in keys:
                 self._report_unopened(described[topic], number, error)
 
-        # The ends first: the backup goes up to the records committed now.
+        # The ends first: the backup reaches up to the records committed now.
         offsets, refused = await self._client.offsets_each(
             [(topic.name, number) for topic in topics for number in topic.partitions]
         )
@@ -184,7 +184,7 @@ class _Run:
         await asyncio.gather(*(self._begin(feed, offsets[feed.key]) for feed in feeds if feed not in parted))
 
     async def _begin(self, feed: Feed, offsets: PartitionOffsets) -> None:
-        """Begin where the archive of a partition ends, or where the log begins."""
+        """Begin at the end of a partition's archive, or at the start of its log."""
         if feed.writer.position < offsets.log_start:
             feed.writer.skip(offsets.log_start)
             feed.go_on_where_the_writer_is()
@@ -227,7 +227,7 @@ class _Run:
         return [self._reports[key] for key in sorted(self._reports)]
 
     def durable(self) -> dict[RolePlace, int]:
-        """Return how far the partitions are archived that have ended without an error."""
+        """Return the archived ends of partitions that have ended without an error."""
         whole = [report for report in self._reports.values() if report.error is None]
         return {place_of(report.source): report.position for report in whole}
 
@@ -258,7 +258,7 @@ class _Run:
             await self._take_ended(await pump.next_ended())
         try:
             await self._opener.offsets_log_ends.settle(self._ended)
-        except ArchiverError as error:  # readers say that these partitions may lag, and are wrong
+        except ArchiverError as error:  # readers report that these partitions may lag, and are wrong
             log.warning("%s", error)
 
     async def _take_ended(self, feed: Feed) -> None:

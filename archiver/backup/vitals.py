@@ -1,4 +1,4 @@
-"""The state of a running backup for metrics and health checks: progress and problems by partition."""
+"""Reads the state of a running backup for metrics and health checks: progress and problems by partition."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ _STUCK_S: Final = 60.0
 
 
 class Heartbeat:
-    """Whether the event loop runs: `beat` runs on the loop; `why_not_healthy` may be asked from any thread."""
+    """Checks that the event loop runs: `beat` runs on the loop; `why_not_healthy` may be called from any thread."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ class Heartbeat:
 
 
 class WorkerVitals(ABC, Generic[Worker]):
-    """Reads the state of a group worker, as soon as that has begun; may be asked from any thread."""
+    """Reads the state of a started group worker; may be called from any thread."""
 
     def __init__(self, clock: Callable[[], float], clock_ms: Callable[[], int] = machine_now_ms) -> None:
         self.clock_ms = clock_ms
@@ -67,7 +67,7 @@ class WorkerVitals(ABC, Generic[Worker]):
 
     @abstractmethod
     def watch(self, client: KafkaClient) -> Sequence[Coroutine[None, None, None]]:
-        """Return what must run on the worker's loop."""
+        """Return the coroutines that must run on the worker's loop."""
 
     def gone_topics(self) -> Collection[str]:
         return () if self._service is None else self._service.gone.names
@@ -112,7 +112,7 @@ class Vitals(WorkerVitals[Service]):
             watch_transactions(client, feeds, clock=self._clock, clock_ms=self.clock_ms),
         ]
 
-    # --- asked from the endpoint's threads
+    # --- called from the endpoint's threads
 
     def states(self) -> Iterator[PartitionState]:
         service, now_s = self._service, self._clock()
@@ -137,8 +137,8 @@ class Vitals(WorkerVitals[Service]):
             yield self._state_without_feed(which, nobodys[which])
 
     def _nobodys(self, service: Service, now_s: float) -> Mapping[TopicPartition, float]:
-        """Return partitions that, as far as this instance knows, are given to nobody, and for how long: those of topics that may
-        not be described; and all, where the group does not let this instance in.
+        """Return partitions that this instance knows to be assigned to none, and for how long: those of topics that may
+        not be described; and all, while the group refuses this instance.
         """
         found: dict[TopicPartition, float] = {}
         out_s = service.membership.shut_out_s
@@ -180,7 +180,7 @@ class Vitals(WorkerVitals[Service]):
         ]
 
     async def _learn_retention(self, client: KafkaClient, partitions: Callable[[], Collection[TopicPartition]]) -> None:
-        """Learn the retention of topics: at once where a topic is new here, and again now and then."""
+        """Read the retention of topics: at once for a topic that is new here, and again regularly."""
         asked: frozenset[str] = frozenset()
         asked_at_s = 0.0
         while True:
@@ -202,7 +202,7 @@ class Vitals(WorkerVitals[Service]):
             }
 
     async def _learn_backlogs(self, service: Service, client: KafkaClient) -> None:
-        """Learn what waits in partitions that cannot be opened: no feed shows how old their records are."""
+        """Read the backlogs of partitions that cannot be opened: no feed shows the age of their records."""
         while True:
             await asyncio.sleep(_BACKLOGS_EVERY_S)
             failing = {key: hold for key, hold in service.held.items() if hold.failing_since_s is not None}
@@ -235,7 +235,7 @@ def state_of_feed(feed: Feed, now_s: float, retention_ms: int | None) -> Partiti
 
 
 def why_cut_off(service: GroupWorker, now_ms: int) -> str | None:
-    """Say what keeps a process from its work: Kafka, its group, or the store; None: nothing does, or it was never in the group."""
+    """Return what blocks a process: Kafka, its group, or the store; None: nothing does, or it was never in the group."""
     client, membership = service.client, service.membership
     silent_s = client.silent_s
     if silent_s is not None and (silent_s >= LASTING_FAILURE_S or not membership.is_member):
@@ -247,7 +247,7 @@ def why_cut_off(service: GroupWorker, now_ms: int) -> str | None:
 
 
 def state_of_left(which: TopicPartition, position: int) -> PartitionState:
-    """Return the state of a partition that others archive: its lag is reported by them."""
+    """Return the state of a partition that others archive: they report its lag."""
     return PartitionState(
         topic=which[0],
         partition=which[1],

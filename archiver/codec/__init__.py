@@ -1,1 +1,1 @@
-"""Records in memory, and the codecs from and to bytes."""
+"""Holds records in memory as frames, and converts them from and to Kafka's and Avro's bytes."""

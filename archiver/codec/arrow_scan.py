@@ -1,4 +1,4 @@
-"""Archived objects -> Arrow record batches of chosen columns and rows, without a frame between."""
+"""Decodes archived objects to Arrow record batches of chosen columns and rows, for the Spark table."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ from archiver.errors import CorruptSegmentError
 # Uncompressed bytes of the blocks that become one batch. At 100 B a record 0.46 us each with 512 KiB, 0.42 with 1 MiB, 0.40 with 2,
 # 0.48 with 4; at 800 B 1.65, 1.60, 1.76, 1.97: a larger batch leaves the cache before it is sent.
 ARROW_BATCH_BYTES = 1024 * 1024
-# Rows of one batch: more than our own blocks have in so many bytes. Foreign blocks may expand to very many tiny records.
+# Rows of one batch: more than our own blocks have in these bytes. Foreign blocks may expand to very many tiny records.
 MOST_ARROW_ROWS = 256 * 1024
 _MOST_ENDS: Final = 2**31 - 1  # the most that Arrow has in one array
 
@@ -70,7 +70,7 @@ _PROBLEMS = PROBLEMS | {OFFSETS_FALL: "offsets do not rise", NO_ROOM: "fields la
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """A step of a scan: how many records it has met so far, selected or not, and the selected records of some blocks."""
+    """A step of a scan: the number of records so far, selected or not, and the selected records of some blocks."""
 
     counted: int
     last_offset: int
@@ -109,7 +109,7 @@ class Scanner:
     def _filled(
         self, blocks: Sequence[tuple[Block, int, int]], schema: RecordSchema, selected: Longs, met: tuple[int, int]
     ) -> Iterator["_Rows"]:
-        """Decode a group of blocks: usually at once, in several parts where they hold very many records."""
+        """Decode a group of blocks: usually at once, in several parts if they have very many records."""
         left = sum(block.count for block, _, _ in blocks)
         rows = self._new_rows(left, blocks, met)
         for block, start, end in blocks:
@@ -160,7 +160,7 @@ class Scanner:
         schema: RecordSchema,
         selected: Longs,
     ) -> int:
-        """Decode a part of a block's records: how many are done, and how many come now. Returns where the next begins."""
+        """Decode a `part` of a block's records: (done, count to decode). Returns the begin of the next record."""
         done, count = part
         before = int(rows.totals[COUNTED])
         position, problem = scan_rows(
@@ -197,7 +197,7 @@ class Scanner:
 
 
 class _Rows:
-    """The arrays of one batch while it fills. They are as long as may be: np.empty takes memory only where something is written."""
+    """The arrays of one batch while it fills. They have the maximum length: np.empty takes memory only for written pages."""
 
     def __init__(self, columns: Sequence[str], room: int, body_bytes: int, met: tuple[int, int]) -> None:
         def sized(column: str, size: int) -> int:
@@ -223,7 +223,7 @@ class _Rows:
 
     @property
     def met(self) -> tuple[int, int]:
-        """How many records of the object were met so far, selected or not, and the last one's offset."""
+        """The number of the object's records so far, selected or not, and the last one's offset."""
         return int(self.totals[COUNTED]), int(self.totals[LAST_OFFSET])
 
     def finish(self, schema: pa.Schema, constants: "_Constants") -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Avro container files of AvroKafkaRecord <-> Frame, and header and blocks of any container. fastavro reads and writes headers."""
+"""Converts Avro container files of AvroKafkaRecord from and to frames; splits any container. fastavro reads and writes headers."""
 
 import io
 import json
@@ -35,7 +35,7 @@ BLOCK_BYTES = 512 * 1024
 _ROOM_BYTES = 64 * 1024  # of a block's buffer beyond BLOCK_BYTES, for the record that fills the block
 # The most that one record may need at once. Its block, and the same compressed, are all the memory that a segment takes.
 LARGE_RECORD_BYTES = 2 * 1024 * 1024
-# What we write must be readable. The largest record batch that we decode may be one record that is all headers, and headers
+# Our objects must be readable. The largest record batch that we decode may be one record that is all headers, and headers
 # take five times their size when their keys are not UTF-8.
 MOST_BLOCK_BYTES = 6 * 256 * 1024 * 1024
 _MOST_HEADER_BYTES = 1024 * 1024  # of a container's header: ours have 4 KB
@@ -57,7 +57,7 @@ PROBLEMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSchema:
-    """How records of one of the known schemas are spelled."""
+    """The encoding of records of one known schema."""
 
     nullable_value: bool
     second_version: bool
@@ -77,7 +77,7 @@ RECORD_SCHEMAS: Mapping[str, RecordSchema] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerHeader:
-    """The header of a container file, and where its first block begins."""
+    """The header of a container file, and the begin of its first block."""
 
     schema: str  # name of the schema in archiver.codec.schemas
     codec: BlockCodec
@@ -122,7 +122,7 @@ def decode_header(
         header = cast("dict[str, object]", fastavro.schemaless_reader(source, HEADER_SCHEMA, None))
         texts = cast("dict[str, bytes]", header["meta"])
         canonical = _canonical(texts["avro.schema"].decode())
-        # Other writers may put any bytes into a header; what we read of it is ASCII.
+        # Other writers may put any bytes into a header; the parts that we read are ASCII.
         metadata = {name: value.decode(errors="replace") for name, value in texts.items()}
         codec = BlockCodec(metadata.get("avro.codec", BlockCodec.NULL.value))
     except Exception as error:  # fastavro does not document its errors for garbage
@@ -181,7 +181,7 @@ class BlockEncoder:
     def append(self, frame: Frame, start: int, stop: int, most_bytes: int = BLOCK_BYTES) -> int:
         """Take rows up to and with the one that reaches `most_bytes`. Returns the next row; flush a full block before going on.
 
-        Takes no row if the next record is large and the block has others: the block is full then.
+        Takes no row if the next record is large and the block has others: then the block is full.
         """
         row, block_bytes = start, min(most_bytes, BLOCK_BYTES)
         self._kept_bytes = block_bytes + _ROOM_BYTES
@@ -253,7 +253,7 @@ def _framed(packed: IO[bytes], sync: bytes) -> Iterator[bytes]:
 
 
 def encode_block(body: Bytes, count: int, codec: BlockCodec, level: int, sync: bytes) -> bytes:
-    """Frame so many encoded records as a block."""
+    """Frame encoded records as a block."""
     packed = compress_block(codec, body, level)
     return b"".join((encode_long(count), encode_long(len(packed)), packed, sync))
 
@@ -292,7 +292,7 @@ def decode_block(
 
 
 def decode_payload(block: "Block", codec: BlockCodec, most_bytes: int) -> Bytes:
-    """Decompress the payload of a block, to at most so many bytes. Errors name the block."""
+    """Decompress the payload of a block, to at most `most_bytes`. Errors name the block."""
     try:
         return decompress_block(codec, block.payload, most_bytes)
     except DecompressionError as error:

@@ -1,4 +1,4 @@
-"""Record batches v2, as a broker sends them -> Frame; control batches and records of aborted transactions are dropped here."""
+"""Decodes record batches v2 from brokers to frames; drops control batches and records of aborted transactions."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ MOST_FETCHED_ROWS = 32 * 1024
 _NOTHING_LEFT_OUT = np.zeros((2, 0), np.int64)
 _NO_TRANSACTIONS = np.zeros((5, 0), np.int64)
 LARGEST_BATCH_BYTES = 1024 * 1024 * 1024  # decompressed: the upper limit of backup.batch.bytes
-# Fetched bytes that are decoded at once: with what becomes of them they stay in a core's cache, and take little memory.
+# Fetched bytes that are decoded at once: with their results they stay in a core's cache, and take little memory.
 STEP_BYTES = 512 * 1024
 _MOST_OFFSET = 2**63 - 2  # a next offset must exist
 
@@ -47,7 +47,7 @@ class DecodedBatches:
     `frames` yields the records in order, in frames of at most MOST_FETCHED_ROWS. A frame is valid until the next one is asked for.
     `source_bytes`: how many bytes of the fetch were decoded. `aborted`: the list with which to decode the rest.
     `writers`: (last offset, producer id) of each batch, in order. `left_out`: (last offset, records at or above the position) of
-    each batch of markers or aborted records: they were there to be read, and are not the archive's. `transactional`: (first offset,
+    each batch of markers or aborted records: they were read, but are not archived. `transactional`: (first offset,
     last offset, producer id, timestamp, 1 for a marker) of each batch of a transaction, but for aborted records.
     """
 
@@ -69,7 +69,7 @@ class DecodedBatches:
 
     @property
     def frame(self) -> Frame:
-        """All records in one frame; there must be no more than MOST_FETCHED_ROWS."""
+        """All records in one frame, at most MOST_FETCHED_ROWS."""
         (frame,) = self.frames()
         return frame
 
@@ -101,7 +101,7 @@ def first_timestamp_ms(batches: memoryview) -> int | None:
 def whole_batches(data: bytes | memoryview, position: int) -> tuple[Longs, Bytes]:
     """Describe the whole batches of a fetch, without trusting them. Returns (batch table, bytes).
 
-    Raises CorruptBatchError when not even one is whole: a broker always sends at least one.
+    Raises CorruptBatchError if none is whole: a broker always sends at least one.
     """
     source = np.frombuffer(data, np.uint8)
     source.flags.writeable = False
@@ -116,16 +116,16 @@ def whole_batches(data: bytes | memoryview, position: int) -> tuple[Longs, Bytes
 
 
 def position_after(batches: Longs, position: int) -> int:
-    """Return the offset behind these unchecked batches: one that a log can have, and not before `position`."""
+    """Return the offset behind these unchecked batches: a valid offset, and not before `position`."""
     last = batches[batch_kernels.LAST_OFFSET, -1] if batches.shape[1] else position - 1
     return max(min(int(last), _MOST_OFFSET) + 1, position)
 
 
 def in_place(batches: Longs, position: int, end: int) -> slice:
-    """Return which batches of a fetch at `position` have valid offsets, up to the first that has not; `end` is the log's end.
+    """Return the batches of a fetch at `position` up to the first with invalid offsets; `end` is the log's end.
 
     No checksum covers the base offset of a batch. A batch with a false one may come first: brokers, which take it for one of
-    higher offsets, send it again to whoever reads on behind it. It is left out if the batch of `position` follows it.
+    higher offsets, send it again to a reader that continues behind. It is left out if the batch of `position` follows it.
     """
     bases, lasts = batches[batch_kernels.BASE_OFFSET], batches[batch_kernels.LAST_OFFSET]
     cannot = lasts >= end
@@ -181,11 +181,11 @@ def decode_batches(
     most_bytes: int = MOST_DECOMPRESSED_BYTES,
     scratch: Scratch | None = None,
 ) -> DecodedBatches:
-    """Decode what a broker sent for a fetch at `position`; `aborted` is its list of (producer id, first offset).
+    """Decode a broker's answer to a fetch at `position`; `aborted` is its list of (producer id, first offset).
 
     Skipped are only control batches, aborted records, records below the position, and a last batch that is cut.
     With `scratch` the records are valid until its next use. Ends early: before a batch whose payload is broken, or takes more
-    than `most_bytes` of memory together with those before it, and where there are more records than MOST_FETCHED_ROWS.
+    than `most_bytes` of memory together with those before it, and at MOST_FETCHED_ROWS records.
     Raises CorruptBatchError, naming the offset; also when the first batch is broken or too large.
     """
     scratch = scratch or Scratch()
@@ -215,7 +215,7 @@ def decode_batches(
 
 
 def _fitting_rows(batches: Longs) -> int:
-    """Return how many batches have records for one frame, as their headers say; at least one."""
+    """Return how many batches have records for one frame, by their headers; at least one."""
     return max(
         1, int(np.searchsorted(np.cumsum(np.maximum(batches[batch_kernels.COUNT], 0)), MOST_FETCHED_ROWS, side="right"))
     )
@@ -296,7 +296,7 @@ def _unknown_magic(magic: int, base: int, start: int) -> CorruptBatchError:
 
 
 def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    """Return which batches have records for the archive: not control, aborted or emptied by compaction.
+    """Mark the batches with records for the archive: not control, aborted or emptied by compaction.
 
     The kernel refuses a batch that has a payload and a count of 0 or less.
     """
@@ -323,8 +323,8 @@ def _with_records(batches: Longs, aborted: Sequence[tuple[int, int]]) -> npt.NDA
 def _left_out(batches: Longs, kept: npt.NDArray[np.bool_], position: int) -> Longs:
     """Return (last offset, records at or above the position) of the batches whose records are not the archive's.
 
-    Their records are only counted from the header, not read. Of a batch that begins below the position, as many as
-    there is room for may lie below it: those are not counted.
+    Records are counted from the headers, not read. The count of a batch that begins below the position excludes
+    as many as fit below it.
     """
     if kept.all():
         return _NOTHING_LEFT_OUT
@@ -401,7 +401,7 @@ def _inflate_each(arena: Arena, batches: Longs, source: Bytes) -> int:
                 BatchCodec(codec), payload
             )
         except DecompressionError as error:
-            if index:  # whatever is wrong with this batch, those before it are good
+            if index:  # the batches before a broken one are good
                 return index
             problem = LargeBatchError if isinstance(error, ExpandsError) else CorruptBatchError
             raise problem(f"offset {base}: {BatchCodec(codec).name} payload: {error}", good_bytes=start) from error

@@ -1,4 +1,4 @@
-"""Frame -> record batches v2 of one idempotent producer."""
+"""Encodes frames as record batches v2 of one idempotent producer. Used by restores."""
 
 import struct
 from dataclasses import dataclass
@@ -60,16 +60,16 @@ class BatchEncoder:
 
     @property
     def rows(self) -> int:
-        """How many rows wait for `flush`."""
+        """The number of rows that wait for `flush`."""
         return int(self._state[0])
 
     @property
     def is_full(self) -> bool:
-        """Whether what waits leaves no room for more."""
+        """Whether the waiting rows leave no room for more."""
         return bool(self.rows > 0 and self._room() <= self._state[1])
 
     def append(self, frame: Frame, start: int) -> int:
-        """Take rows from `start` on, at least one. Returns the first row that found no room."""
+        """Take rows from `start` on, at least one. Returns the first row without room."""
         row = start
         while True:
             row, room, why = batch_kernels.encode_records(

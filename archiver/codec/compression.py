@@ -1,4 +1,4 @@
-"""Compression by name, for record batches (Kafka's codecs) and for Avro blocks (Avro's): decompression always has a limit."""
+"""Compresses and decompresses record batches (Kafka's codecs) and Avro blocks (Avro's); decompression always has a limit."""
 
 import struct
 import threading
@@ -38,8 +38,8 @@ _LARGE_BYTES = 256 * 1024
 _LARGE_AT_LEVEL_1 = zstandard.ZstdCompressionParameters.from_level(1, window_log=18)
 _USUAL_BLOCK_BYTES = (
     512 * 1024
-)  # for which a level's tables are made: tables for blocks of 256 MiB would take as much memory and more
-LARGEST_KEPT = 32 * 1024 * 1024  # of a buffer that is used again: a large payload must not cost memory until the end
+)  # upper bound for a level's tables: tables for blocks of 256 MiB would take as much memory and more
+LARGEST_KEPT = 32 * 1024 * 1024  # of a reused buffer: a large payload must not cost memory until the end
 
 
 class BatchCodec(IntEnum):
@@ -62,7 +62,7 @@ class BlockCodec(StrEnum):
 
 
 class DecompressionError(ValueError):
-    """The bytes are not what their codec writes, or decompress to more than is allowed."""
+    """The bytes are invalid in their codec, or decompress to more than is allowed."""
 
 
 class ExpandsError(DecompressionError):
@@ -172,7 +172,7 @@ _zstd = _Zstd()
 
 
 def _inflate_zstd(source: Bytes, target: Bytes) -> int:
-    """Decode one whole frame in place. Anything else goes to cramjam, which decodes into a window first, and raises errors."""
+    """Decode one whole frame in place. Pass anything else to cramjam, which decodes into a window first, and raises errors."""
     size = _size_of_only_frame(source.data)
     if size is not None:
         if size > len(target):
@@ -230,12 +230,12 @@ class PayloadCompressor:
         self._used = 0
 
     def room_within(self, most_bytes: int) -> int:
-        """Return how many bytes may still be added if the payload shall not exceed `most_bytes`, however little they compress."""
+        """Return how many bytes may still be added so that the payload stays within `most_bytes`, even uncompressed."""
         left = most_bytes - max(self._used, self._lead + len(_LZ4_HEADER))
         return left - _LZ4_MARK.size * (2 + left // _LZ4_BLOCK_BYTES)
 
     def add(self, piece: Bytes) -> None:
-        """Compress more bytes behind those that were added before."""
+        """Compress more bytes behind the earlier ones."""
         starts = range(0, len(piece), _LZ4_BLOCK_BYTES)
         # Trying to compress takes a 255th more room where it fails; such a block is stored uncompressed.
         self._make_room(len(piece) + len(piece) // 255 + 32 * (len(starts) + 1))
@@ -273,7 +273,7 @@ class PayloadCompressor:
 
 
 def compress_block(codec: BlockCodec, block: Bytes, level: int) -> bytes:
-    """Compress an Avro block as the Avro specification has it."""
+    """Compress an Avro block by the Avro specification."""
     match codec:
         case BlockCodec.NULL:
             return block.tobytes()
@@ -331,7 +331,7 @@ def decompress_block(codec: BlockCodec, block: memoryview, most_bytes: int) -> B
 
 
 class BlockArena:
-    """Decompresses Avro blocks one behind the other into a buffer that is used again and again."""
+    """Decompresses Avro blocks one behind the other into a reused buffer."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes

@@ -1,4 +1,4 @@
-"""Frame: n records of one partition as columns over byte buffers. The only form records have in memory."""
+"""Frame: n records of one partition as columns over byte buffers. The only form of records in memory."""
 
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,4 +1,4 @@
-"""One record as AvroKafkaRecord v2.0 in pieces, so that a large key, value or header is never copied as a whole."""
+"""Encodes one record as AvroKafkaRecord v2.0 in pieces, so that a large key, value or header is not copied whole."""
 
 from collections.abc import Generator, Iterator
 from typing import Final

@@ -1,4 +1,4 @@
-"""Frame -> records as plain Python values, one at a time: for people, not for bulk."""
+"""Converts a frame to records as plain Python values, one at a time: for display, not for bulk work."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,7 +22,7 @@ class PlainRecord(NamedTuple):
 
 
 def plain_records_of(frame: Frame) -> Iterator[PlainRecord]:
-    """Yield the records of a frame. Raises ValueError when one points outside its buffers."""
+    """Yield the records of a frame. Raises ValueError if one points outside its buffers."""
     parts = _header_parts(frame).T.tolist()
     headers = iter(parts)
     for offset, timestamp, kind, key, key_size, value, value_size, _, _, count in frame.table.T.tolist():

@@ -1,4 +1,4 @@
-"""The Avro schemas of the archive, as text. One copy: `schemas/` in a checkout, `archiver/schemas` inside a wheel."""
+"""Loads the Avro schemas of the archive as text, from `schemas/` in a checkout or `archiver/schemas` inside a wheel."""
 
 from functools import cache
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""Which records a reader wants: some partitions of a topic, and in each a range of offsets and a range of times."""
+"""Selects records for a reader: some partitions of a topic, with a range of offsets and a range of times each."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ Ranges = Mapping[int, tuple[int, int]]  # partition -> first and last offset, bo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Offsets and timestamps, all ends inclusive. A record without a timestamp is selected only where all times are."""
+    """Offsets and timestamps, all ends inclusive. A record without a timestamp is selected only if all times are."""
 
     first_offset: int = 0
     last_offset: int = LAST_LONG
@@ -34,7 +34,7 @@ class Selection:
         return not self.has_times or (timestamp != NO_TIMESTAMP and self.from_ms <= timestamp <= self.until_ms)
 
     def within(self, other: "Selection") -> "Selection":
-        """Return the selection of what both select."""
+        """Return the intersection of both selections."""
         return replace(
             self,
             first_offset=max(self.first_offset, other.first_offset),

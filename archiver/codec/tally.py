@@ -21,7 +21,7 @@ _TIMESTAMP_TYPES = (-1, 0, 1)
 
 
 class RecordFacts(TypedDict):
-    """The facts of a segment that follow from its records alone, by their names in docs/format.md §4."""
+    """The facts of a segment that follow from its records alone, with their names in docs/format.md §4."""
 
     first: int
     last: int

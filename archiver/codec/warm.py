@@ -1,4 +1,4 @@
-"""Compile all kernels now, so that no later start has to: `python -m archiver.codec.warm`."""
+"""Compiles all kernels ahead of time, for images: `python -m archiver.codec.warm`."""
 
 import importlib
 import logging

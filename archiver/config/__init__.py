@@ -1,1 +1,1 @@
-"""The configuration: loaded, typed and validated once. The only reader of the environment."""
+"""Loads and validates the typed configuration, once per process. The only reader of the environment."""

@@ -1,4 +1,4 @@
-"""The variables of the environment. Only this module reads `os.environ`."""
+"""Reads the variables of the environment. Only this module reads `os.environ`."""
 
 import os
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ def variables() -> Mapping[str, str]:
 
 
 def named_file() -> str:
-    """Return $ARCHIVER_CONFIG: the configuration file where no -c is given; empty: not set."""
+    """Return $ARCHIVER_CONFIG: the configuration file without -c; empty: not set."""
     return os.environ.get(FILE_VARIABLE, "")
 
 
 def failpoint() -> str:
-    """Return $ARCHIVER_FAILPOINT: where a test has this process killed (archiver.process.failpoints)."""
+    """Return $ARCHIVER_FAILPOINT: the place where a test kills this process (archiver.process.failpoints)."""
     return os.environ.get("ARCHIVER_FAILPOINT", "")
 
 
@@ -40,7 +40,7 @@ def edition_of_driver() -> str:
 
 
 def start_spark_of(package: Path) -> None:
-    """Have PySpark start the Spark of an absolute SPARK_HOME, else its own. It would search beside the current folder first."""
+    """Make PySpark start the Spark of an absolute SPARK_HOME, else its own. It would search beside the current folder first."""
     if not Path(os.environ.get("SPARK_HOME", "")).is_absolute():
         replaced = (
             package / "spark-distribution"
@@ -49,5 +49,5 @@ def start_spark_of(package: Path) -> None:
 
 
 def prefer_loopback() -> None:
-    """Let a local Spark take the loopback address: it fails where the machine's own name does not resolve."""
+    """Let a local Spark use the loopback address: it fails if the machine's own name does not resolve."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

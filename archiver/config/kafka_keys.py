@@ -1,4 +1,4 @@
-"""The keys of a `kafka:` section: their group, their meaning, and whether their values are secret."""
+"""Lists the keys of a `kafka:` section, with group, meaning and secrecy, for the loader and the reference."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -8,7 +8,7 @@ from archiver.process.mask import MASK, without_query
 
 
 class KeyGroup(Enum):
-    """Which part of a client's configuration a key belongs to."""
+    """The part of a client's configuration that has a key."""
 
     CLIENT = auto()  # taken with every protocol
     TLS = auto()
@@ -26,7 +26,7 @@ class KafkaKey:
     group: KeyGroup
     default: str  # empty: the key is required
     meaning: str
-    is_secret: bool = False  # no log, no message and no `config show` has its value
+    is_secret: bool = False  # its value is in no log, no message and no `config show`
     alias: str = ""  # another name of the same key
     takes: str = "text"  # its type, for the reference
 
@@ -74,7 +74,7 @@ PROVIDER_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
 def shown(name: str, value: str) -> str:
-    """Return the value of a key as anybody may see it: masked, or without a query."""
+    """Return the displayable value of a key: masked, or without a query."""
     if name in SECRET_KEYS:
         return MASK
     return without_query(value) if name == PROVIDER_URL else value

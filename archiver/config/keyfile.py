@@ -1,6 +1,6 @@
-"""A YAML file as dotted keys with their lines: the one form in which nested and dotted spelling are the same.
+"""Parses a YAML file to dotted keys with their lines, the same for nested and dotted spelling.
 
-Values are taken as written, not as YAML guesses them: text, null, or a list of these. A few lists have items with keys of their own.
+Values stay as written, without YAML's type guesses: text, null, or a list of these. Items of a few lists have keys of their own.
 """
 
 import difflib
@@ -38,7 +38,7 @@ class ConfigKey:
 
 
 def _list_of(key: ConfigKey | None) -> str:
-    """Say how a list of mappings is written; empty: it is none."""
+    """Return the spelling of a list of mappings; empty: it is none."""
     names = ", ".join(one.dotted for one in key.item_keys) if key is not None else ""
     return f"is a list: each entry begins with '- ', and takes {names}" if names else ""
 
@@ -204,7 +204,7 @@ class KeyFile:
         return found
 
     def _variable(self, found: re.Match[str], dotted: str, line: int) -> str:
-        """Replace a variable: `${NAME}` is the environment's NAME, `${file:PATH}` what a file holds; `$${NAME}` is the text `${NAME}`."""
+        """Replace a variable: `${NAME}` is the environment's NAME, `${file:PATH}` a file's content; `$${NAME}` is the text `${NAME}`."""
         dollar, path, name = found.groups()
         if dollar:
             return found[0][1:]
@@ -220,7 +220,7 @@ class KeyFile:
         return self.variables.get(name, "")
 
     def _content_of(self, path: str, dotted: str, line: int) -> str:
-        """Read a mounted secret; the line end that editors put behind it is left out."""
+        """Read a mounted secret, without the line end that editors append."""
         try:
             with Path(path).open(encoding="utf-8") as file:
                 text = file.read(_LARGEST_SECRET + 1)
@@ -242,7 +242,7 @@ class KeyFile:
         self._problem(line, f"unknown key{below}{self._suggestion(dotted, may_be_section=may_be_section)}")
 
     def _named(self, dotted: str) -> str:
-        """Name a key for a message, if it is one of ours. Any other text may be a secret whose quotes or colon are missing."""
+        """Name a key for a message, if it is one of ours. Any other text may be a secret with missing quotes or colon."""
         item, _, name = dotted.rpartition(".")
         if item in self._item_lines:  # only items with keys of their own are named so
             return f"{self._named(item.rpartition('[')[0])}{item[item.rindex('[') :]}.{name}"
@@ -250,7 +250,7 @@ class KeyFile:
         return dotted if above == dotted else f"a key below {above}" if above else "a key"
 
     def _known_of(self, dotted: str) -> str:
-        """Return the longest beginning of a key that is also the beginning of one of ours."""
+        """Return the longest prefix of a key that is also a prefix of one of ours."""
         known = ""
         for part in dotted.split("."):
             longer = f"{known}.{part}" if known else part

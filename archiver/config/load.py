@@ -1,4 +1,4 @@
-"""Loads a configuration from a file, or makes one of a bucket's address, and checks it."""
+"""Loads a configuration from a file, or builds one from a bucket's address, and checks it. Used by all commands."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ DEFAULT_FILE: Final = Path("archive.yaml")
 
 
 def load_config(path: Path | None = None) -> ArchiverConfig:
-    """Load `path` (-c), else $ARCHIVER_CONFIG, else ./archive.yaml. Raises UsageError with cause and place."""
+    """Load `path` (-c), else $ARCHIVER_CONFIG, else ./archive.yaml. Raises UsageError with the cause and the line."""
     return _load(ArchiverConfig, path or _default_file())
 
 
@@ -29,14 +29,14 @@ def load_target(path: Path) -> TargetConfig:
 
 
 def config_from_url(url: str) -> ArchiverConfig:
-    """Make a configuration for commands that only read an archive. An endpoint comes by the AWS chain ($AWS_ENDPOINT_URL)."""
+    """Make a configuration for commands that only read an archive. The endpoint is from the AWS chain ($AWS_ENDPOINT_URL)."""
     return _validate(ArchiverConfig, {"storage": {"url": url}}, lambda _: "--url")
 
 
 def config_of_bucket(url: str) -> ArchiverConfig:
-    """Make a configuration for an object that is named by its address.
+    """Make a configuration for an object from its address.
 
-    If the default configuration file is of the same bucket, its endpoint and other settings of the store are taken.
+    If the default configuration file is of the same bucket, its endpoint and other store settings are used.
     """
     by_url = config_from_url(url)
     found = found_file()
@@ -56,7 +56,7 @@ def _default_file() -> Path:
 
 
 def found_file() -> Path | None:
-    """Return the configuration that is used where none is named: $ARCHIVER_CONFIG, or ./archive.yaml if it is there."""
+    """Return the default configuration file: $ARCHIVER_CONFIG, or ./archive.yaml if it exists."""
     named = named_file()
     if named:
         return Path(named)

@@ -1,4 +1,4 @@
-"""The typed configuration: every key with type and default. Validated once, when it is loaded."""
+"""The typed configuration: every key with type, default and meaning. Validated once, at loading."""
 
 import re
 import ssl
@@ -17,7 +17,7 @@ from archiver.process.endpoint import port_of, split_url
 
 
 class Sse(StrEnum):
-    """Server-side encryption of what we put."""
+    """Server-side encryption of our objects."""
 
     NONE = "none"
     S3 = "s3"
@@ -25,7 +25,7 @@ class Sse(StrEnum):
 
 
 class IndexUse(StrEnum):
-    """How far readers believe what `control/index/` has of an object that they do not read."""
+    """The trust of readers in the entries of `control/index/` for objects that they do not read."""
 
     CHECK = "check"
     TRUST = "trust"
@@ -62,7 +62,7 @@ class StorageConfig(Section):
 
     @property
     def prefix(self) -> str:
-        """What all keys begin with, without slashes at its ends; may be empty."""
+        """The prefix of all keys, without slashes at its ends; may be empty."""
         return self.url.removeprefix("s3://").partition("/")[2]
 
     @field_validator("url")
@@ -120,7 +120,7 @@ class StorageConfig(Section):
 
 
 class TopicsConfig(Section):
-    """Which topics are archived."""
+    """The archived topics."""
 
     include: tuple[Pattern, ...] = Field(
         default=(),
@@ -136,7 +136,7 @@ class TopicsConfig(Section):
     )
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The included names, sorted. Names that begin with `__` are included only where spelled out."""
+        """The included names, sorted. Names that begin with `__` are included only if spelled out."""
         return tuple(name for name in sorted(set(names)) if self.including(name) and not self.excluding(name))
 
     def including(self, name: str) -> list[int]:
@@ -158,7 +158,7 @@ def _takes(pattern: str, name: str) -> bool:
 
 
 class SegmentConfig(Section):
-    """When a segment is full: as soon as one of the limits is reached."""
+    """Limits of a segment: it is full as soon as one of them is reached."""
 
     # A segment is put by one PutObject, which takes 5 GiB.
     bytes: Annotated[Size, Field(ge=1, le=4096 * MEBIBYTE)] = Field(
@@ -173,7 +173,7 @@ class SegmentConfig(Section):
 
 
 class SpoolConfig(Section):
-    """The folder of open segments on the local disk. They have no use after a crash."""
+    """The folder of open segments on the local disk. They are useless after a crash."""
 
     dir: Path | None = Field(
         default=None, description="folder for open segments; absent: the system's folder for temporary files"
@@ -190,18 +190,18 @@ DEFAULT_LEVELS: Final[Mapping[Codec, int]] = {"zstandard": 1, "deflate": 6}
 
 
 class GroupProtocol(StrEnum):
-    """How members of the group share partitions."""
+    """The protocol that shares partitions among the members of a group."""
 
     CLASSIC = "classic"  # with cooperative-sticky assignment; every broker has it
     CONSUMER = "consumer"  # KIP-848; brokers from 4.0
 
 
 class PositionKeeping(StrEnum):
-    """How the positions of consumer groups are kept."""
+    """The way to keep the positions of consumer groups."""
 
-    AUTO = "auto"  # TOPIC where this user may read it, else SNAPSHOT
+    AUTO = "auto"  # TOPIC if this user may read it, else SNAPSHOT
     TOPIC = "topic"  # by archiving __consumer_offsets like any topic
-    SNAPSHOT = "snapshot"  # by asking brokers on an interval, and keeping the answers as control facts
+    SNAPSHOT = "snapshot"  # by asking brokers on an interval, and storing the answers as notes under `control/`
     OFF = "off"
 
 
@@ -224,7 +224,7 @@ class BatchConfig(Section):
 
 
 class BackupConfig(Section):
-    """How a backup makes segments of topics."""
+    """Settings of a backup."""
 
     group: Text | None = Field(
         default=None,
@@ -232,7 +232,7 @@ class BackupConfig(Section):
         " and storage.endpoint (`archiver config show` tells it)",
     )
     group_protocol: GroupProtocol = Field(default=GroupProtocol.CLASSIC, description="classic, or consumer (KIP-848)")
-    session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka takes no more
+    session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka's maximum
         default=45_000,
         validation_alias="session-timeout",
         description="an instance that is silent for this long loses its partitions; with group-protocol consumer the brokers' own setting holds",
@@ -293,11 +293,11 @@ class BackupConfig(Section):
 
 _INSTANCE: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # same as archive.layout.is_instance: the name is part of keys
 _DAY_MS: Final = 86_400_000
-_NOTES_IN_TAKEOVER: Final = 10  # some may be late, or be lost, before an instance counts as unheard of
+_NOTES_IN_TAKEOVER: Final = 10  # some may be late, or be lost, before an instance counts as silent
 
 
 class CompactedConfig(Section):
-    """How two instances back up compacted topics by turns."""
+    """Settings of the two instances that copy compacted topics by turns."""
 
     enabled: bool = Field(
         default=False,
@@ -340,7 +340,7 @@ class CompactedConfig(Section):
 
     @property
     def length_ms(self) -> int:
-        """How long a turn is."""
+        """The length of a turn."""
         return max(1, round(self.log_backup_length_days * _DAY_MS))
 
     @field_validator("instances")
@@ -365,7 +365,7 @@ class CompactedConfig(Section):
 
 
 class RestoresConfig(Section):
-    """What an archive keeps for restores that run."""
+    """Settings that protect objects for running restores."""
 
     pin_ms: Duration = Field(
         default=7 * _DAY_MS,

@@ -1,4 +1,4 @@
-"""Parses sizes, durations and times as people write them, and spells them so that they can be parsed again."""
+"""Parses sizes, durations and times in people's spelling, and spells them for the same parsers."""
 
 import re
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def _parse_quantity(text: str, units: Mapping[str, int], *, default_unit: str, e
 
 
 def spell_exact_size(size: int) -> str:
-    """Write a size so that parse_size_bytes takes it."""
+    """Spell a size for parse_size_bytes."""
     for unit, factor in reversed(_SIZE_UNITS_BINARY.items()):
         if size and size % factor == 0:
             return f"{size // factor}{unit}"
@@ -49,7 +49,7 @@ def spell_exact_size(size: int) -> str:
 
 
 def spell_exact_duration(duration_ms: int) -> str:
-    """Write a duration so that parse_duration_ms takes it."""
+    """Spell a duration for parse_duration_ms."""
     for unit, factor in reversed(_DURATION_UNITS_MS.items()):
         if duration_ms and duration_ms % factor == 0:
             return f"{duration_ms // factor}{unit}"
@@ -57,7 +57,7 @@ def spell_exact_duration(duration_ms: int) -> str:
 
 
 def spell_time(time_ms: int) -> str:
-    """Write a time so that parse_time_ms takes it."""
+    """Spell a time for parse_time_ms."""
     try:
         moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms)
     except OverflowError:  # the time is after the year 9999
@@ -77,7 +77,7 @@ def parse_start(text: str | int) -> str | int:
 def parse_time_ms(text: str) -> int:
     """Parse `2026-11-20T14:00:00Z`, `...+02:00`, or milliseconds since the epoch. A time without a zone is refused.
 
-    So is a number that is a moment before 1973, and more likely a year, a date (20261120) or a number of seconds; 0 is not.
+    So is a number that means a time before 1973: it is more likely a year, a date (20261120) or seconds. 0 is accepted.
     """
     if re.fullmatch(r"\d{1,18}", text, re.ASCII):
         if 0 < int(text) < 10**11:

@@ -1,4 +1,4 @@
-"""The reference of all keys, made of the model: what each takes, its default, its meaning; and the values that hold now."""
+"""Generates docs/configuration.md from the model, and lists the effective values for `config show`."""
 
 import json
 import re
@@ -33,7 +33,7 @@ _SPELLED: Final[Mapping[object, Callable[[int], str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRow:
-    """One key as the reference shows it."""
+    """One key in the reference."""
 
     key: str
     kind: str
@@ -95,7 +95,7 @@ def _kind_of(annotation: Any) -> str:  # noqa: ANN401 - a type is any object
 
 
 def spell(info: FieldInfo, value: object) -> str:
-    """Return a value as the file would have it."""
+    """Return a value in the spelling of the file."""
     if value is None:
         return ""
     if isinstance(value, bool | float):
@@ -111,7 +111,7 @@ def spell(info: FieldInfo, value: object) -> str:
 
 
 def effective(config: Section, parent: str = "") -> Iterator[tuple[str, Spelled]]:
-    """Return every key that has a value, with the value that holds; secrets are masked."""
+    """Return every key with a value, with its effective value; secrets are masked."""
     for name, info in type(config).model_fields.items():
         dotted = f"{parent}{info.validation_alias or name}"
         value = getattr(config, name)
@@ -128,12 +128,12 @@ def effective(config: Section, parent: str = "") -> Iterator[tuple[str, Spelled]
 
 
 def shown_config(config: ArchiverConfig, group: str) -> dict[str, Spelled]:
-    """Return what holds of a whole configuration, with the group that is made of the address where none is configured."""
+    """Return the effective values of a configuration, including the group that is derived from the address by default."""
     return {"backup.group": group} | dict(effective(config))
 
 
 def yaml_lines(found: Mapping[str, Spelled]) -> Iterator[str]:
-    """Write what `effective` returns as a configuration file: it means the same, but for masked values."""
+    """Write the values of `effective` as a configuration file: equivalent, except for masked values."""
     for key, value in found.items():
         name = key if re.fullmatch(r"[A-Za-z_][\w.-]*", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
         yield f"{name}: {json.dumps(value, ensure_ascii=False).replace('${', '$${')}"

@@ -1,4 +1,4 @@
-"""The settings of retention sweeps: the source of limits, and topics that are never shortened."""
+"""Settings of `archiver retention`: the source of limits, and topics that are never shortened."""
 
 import re
 from typing import Annotated, Final, Self
@@ -16,7 +16,7 @@ _OVERRIDDEN_FIXED: Final = ("ms", "bytes")
 
 
 class FixedConfig(Section):
-    """What topics keep by a run that asks no cluster."""
+    """Limits of topics in a run without a cluster."""
 
     ms: _Age | None = Field(
         default=None, description="with `--without-kafka`: so long records stay; absent: no such limit"
@@ -38,7 +38,7 @@ class FixedConfig(Section):
 
 
 class OverrideConfig(Section):
-    """What counts for some topics in place of the section's own values."""
+    """Values for some topics that replace the section's own."""
 
     topics: Pattern = Field(
         description="a regular expression (Python) that matches the whole name of a topic; the first entry that does counts"
@@ -61,7 +61,7 @@ class OverrideConfig(Section):
 
 
 class GoneConfig(Section):
-    """How long topics are kept that the cluster no longer has."""
+    """The retention of topics that the cluster no longer has."""
 
     topics: Pattern = Field(
         description="a regular expression (Python) that matches the whole name of a topic; the first entry that does counts"
@@ -72,7 +72,7 @@ class GoneConfig(Section):
 
 
 class RetentionConfig(Section):
-    """What `archiver retention` deletes."""
+    """Settings of `archiver retention`."""
 
     grace_ms: Duration = Field(
         default=7 * _DAY_MS,
@@ -110,7 +110,7 @@ class RetentionConfig(Section):
         return any(re.fullmatch(pattern, topic) for pattern in self.keep)
 
     def of_topic(self, topic: str) -> "RetentionConfig":
-        """Return what counts for a topic: the section, with the values of the first override that matches."""
+        """Return the settings of a topic: the section, with the values of the first matching override."""
         found = next((one for one in self.overrides if re.fullmatch(one.topics, topic)), None)
         if found is None:
             return self
@@ -119,7 +119,7 @@ class RetentionConfig(Section):
         return self.model_copy(update={**given, "fixed": self.fixed.model_copy(update=fixed)})
 
     def gone_ms_of(self, topic: str) -> int | None:
-        """Return how long a topic is kept that the cluster no longer has; None: for ever."""
+        """Return the retention of a topic that the cluster no longer has; None: unlimited."""
         return next((one.ms for one in self.gone if re.fullmatch(one.topics, topic)), None)
 
     @property

@@ -1,4 +1,4 @@
-"""What all parts of the configuration have in common: how a section is spelled, and the kinds of values."""
+"""Base of all sections of the configuration: the spelling of keys, and the kinds of values."""
 
 import re
 from collections.abc import Mapping

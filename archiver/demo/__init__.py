@@ -1,4 +1,4 @@
-"""The quick start `archiver demo`: a real broker, an embedded S3, and the steps."""
+"""Runs the quick start `archiver demo`: a real broker, an embedded S3, and the steps."""
 
 from archiver.demo.story import run_demo
 

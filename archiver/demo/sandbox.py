@@ -1,4 +1,4 @@
-"""Real servers without containers, for the demo: a Kafka broker as a process, and S3 within this process."""
+"""Runs real servers for demo and tests, without containers: a Kafka broker as a process, and S3 within this process."""
 
 import http.client
 import random
@@ -21,7 +21,7 @@ from archiver.process.java import check_java, last_lines, run_to_end
 
 KAFKA_HASHES: Final = Path(__file__).with_name("kafka_jars.sha256")
 
-# Settings of groups and logs that make things happen soon, and limits that let records of 10 MB and more through.
+# Settings for quick groups and logs, and limits that accept records of 10 MB and more.
 BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
@@ -33,7 +33,7 @@ BROKER_PROPERTIES: Final[Mapping[str, str]] = {
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    "broker.session.timeout.ms": "3000",  # after a kill, a start waits until the controller has given the dead broker up
+    "broker.session.timeout.ms": "3000",  # after a kill, a start waits until the dead broker's session expires
     "broker.heartbeat.interval.ms": "500",
     "message.max.bytes": str(32 * MEBIBYTE),
     "replica.fetch.max.bytes": str(32 * MEBIBYTE),
@@ -133,7 +133,7 @@ class KafkaBroker:
         self._end(signal.SIGTERM, timeout)
 
     def kill(self) -> None:
-        """End the broker by SIGKILL: as a crash of the machine, but that the page cache is not lost."""
+        """End the broker by SIGKILL: like a crash of the machine, but without loss of the page cache."""
         self._end(signal.SIGKILL, 15.0)
 
     def last_log_lines(self, count: int = 20) -> str:

@@ -1,4 +1,4 @@
-"""Orders of a small shop: readable records, with everything that a copy easily loses (nulls, order of headers, ...)."""
+"""Makes the demo's records: orders of a small shop, with all that a copy easily loses (nulls, order of headers, ...)."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -59,7 +59,7 @@ def _headers(number: int) -> HeaderPairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How many records of each kind a topic has."""
+    """Counts of a topic's records by kind."""
 
     records: int
     tombstones: int

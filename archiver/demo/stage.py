@@ -1,4 +1,4 @@
-"""The environment of the demo: a broker, an S3 and a folder where commands run. All of it is removed at the end."""
+"""Sets up the demo's environment: a broker, an S3 and a folder for its commands. Removes all of it at the end."""
 
 import importlib.util
 import logging
@@ -32,7 +32,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def check_parts() -> None:
-    """Raise an error with the next step where something is missing that the demo cannot install itself."""
+    """Raise an error with the next step if a part is missing that the demo cannot install itself."""
     check_java()
     for module in ("pyspark", "moto"):
         if importlib.util.find_spec(module) is None:
@@ -40,7 +40,7 @@ def check_parts() -> None:
 
 
 def cache_directory() -> Path:
-    """Return where Kafka's jars are kept between demos: the checkout's .cache, which the tests use, too; else the user's."""
+    """Return the folder for Kafka's jars between demos: the checkout's .cache, which the tests use, too; else the user's."""
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").exists():
         return checkout / ".cache"
@@ -49,7 +49,7 @@ def cache_directory() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What runs during the demo, and where."""
+    """The running servers and the folder of the demo."""
 
     folder: Path
     broker: KafkaBroker

@@ -1,4 +1,4 @@
-"""The story of the demo, chapter by chapter. It runs commands as a user types them, and a plain Kafka client checks the result."""
+"""Plays the demo's story in chapters: runs commands as a user types them, and checks results with a plain Kafka client."""
 
 import asyncio
 import time
@@ -67,7 +67,7 @@ print(records[2])
 
 
 def run_demo(*, records: int, print_text: Callable[[str], object]) -> None:
-    """Run the demo with so many records, and print it line by line. It leaves nothing behind, also when interrupted."""
+    """Run the demo with this many records, and print it line by line. Leaves nothing behind, also when interrupted."""
     if records < FEWEST_RECORDS:
         raise UsageError(f"--records {records}: the demo needs {FEWEST_RECORDS:,} or more")
     check_parts()
@@ -112,7 +112,7 @@ class _Story:
             (self.stage.folder / name).write_text(filled, encoding="utf-8")
 
     def _take_orders(self, records: int) -> None:
-        """Write so many committed records, and some in a transaction that is aborted."""
+        """Write this many committed records, and some in an aborted transaction."""
         self.teller.chapter("A small shop takes orders")
         payments = records // 400
         start_ms = (int(time.time()) - (DAYS + 1) * 24 * 3600) * 1000  # noqa: TID251 - orders of these days
@@ -131,7 +131,7 @@ class _Story:
         self.teller.say(f"{payments:,} records belong to a transaction that was aborted: nobody may ever see those.")
 
     def _consume_topic(self) -> tuple[Topic, Mapping[str, str]]:
-        """Return the records that a plain consumer sees, and the configs that are set on the topic."""
+        """Return the records that a plain consumer sees, and the configs set on the topic."""
         with self.teller.busy("reading the topic with a plain consumer"):
             configs = asyncio.run(self._configs())
             return consume_topic(self.stage.broker.bootstrap, TOPIC), configs

@@ -1,4 +1,4 @@
-"""Prints the story: with colours on a terminal, plain elsewhere."""
+"""Prints the demo's story: with colours on a terminal, plain elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,13 +43,13 @@ class Teller:
         self._line(f"$ {text}", "bold yellow")
 
     def shown(self, text: str) -> None:
-        """Print a file, or what a command has printed."""
+        """Print a file, or the output of a command."""
         for line in text.splitlines():
             self._line(f"    {line}".rstrip())
 
     @contextmanager
     def busy(self, doing: str) -> Iterator[None]:
-        """Show on a terminal that something is under way."""
+        """Show activity on a terminal."""
         if not self._terminal.is_terminal:
             yield
             return

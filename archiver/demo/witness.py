@@ -1,4 +1,4 @@
-"""Writes and reads topics as any Kafka client does: by plain confluent-kafka, independently of our own wire code."""
+"""Writes and reads topics for the demo with plain confluent-kafka, independently of our own wire code."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ OFFSET_BEGINNING = -2
 _CRITICAL = 2  # a syslog level: hides librdkafka's lines about brokers that start or stop
 _PATIENCE_S = 30.0
 _AT_ONCE = 10_000
-_POLL_S = 0.2  # consume() waits so long for a full batch, also at the end of a topic
+_POLL_S = 0.2  # longest wait of consume() for a full batch, also at the end of a topic
 
 
 HeaderPairs = tuple[tuple[str, bytes | None], ...]

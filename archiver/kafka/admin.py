@@ -24,7 +24,7 @@ from archiver.kafka.cluster import Refusal
 from archiver.kafka.codes import Code, client_error
 from archiver.kafka.settings import KafkaSettings
 
-_POLL_S = 0.1  # between questions whether a topic has come, or gone
+_POLL_S = 0.1  # between polls for a created or deleted topic
 _MOST_CHANGES = 5_000  # topics, partitions and configs in one request: a KRaft controller refuses 10,000
 BROKER_DEFAULT = -1  # partitions, replication factor: the cluster's own
 
@@ -55,7 +55,7 @@ class KafkaAdmin:
         self._timeout_s = settings.request_timeout_ms / 1000
         self._clock = clock
         self._sleep = sleep
-        # librdkafka's log lines would go to stderr in their own format; what matters of them is raised as an exception.
+        # librdkafka would log to stderr in its own format; important errors are raised as exceptions.
         self._properties = {**settings.for_confluent(), "log_level": 2}
         self._admin = AdminClient(self._properties)
 
@@ -75,7 +75,7 @@ class KafkaAdmin:
     async def create_topics(self, wanted: Mapping[str, ToCreate]) -> dict[str, Refusal]:
         """Create topics, and return when every partition is served.
 
-        Returns the topics that were refused, and why: a topic that exists is.
+        Returns refused topics, with reasons: an existing topic is refused.
         """
         refused: dict[str, Refusal] = {}
         for topics in _new_topics(wanted):
@@ -84,7 +84,7 @@ class KafkaAdmin:
         return refused
 
     async def refused_topics(self, wanted: Mapping[str, ToCreate], *, only: Code | None = None) -> dict[str, Refusal]:
-        """Return which topics could not be created, and why, and create none. Topics that exist are not refused for existing.
+        """Return refusals of topics, as a dry run of their creation. Topics are not refused because they exist.
 
         `only`: refusals with other codes do not count.
         """
@@ -97,7 +97,7 @@ class KafkaAdmin:
     async def _refused_to_create(
         self, topics: list[NewTopic], *, validate_only: bool = False, counts: Callable[[int], bool] = lambda _: True
     ) -> dict[str, Refusal]:
-        """Ask by a connection of its own: brokers answer at once, and then mute the connection while a quota of changes lasts."""
+        """Ask on a separate connection: brokers answer at once, and then mute it while a quota of changes lasts."""
         admin = AdminClient(self._properties)
         return await self._refused(
             admin.create_topics(topics, validate_only=validate_only),
@@ -107,7 +107,7 @@ class KafkaAdmin:
         )
 
     async def add_partitions(self, totals: Mapping[str, int]) -> dict[str, Refusal]:
-        """Give topics more partitions, up to so many each, and return when all are served. Returns which were refused, and why."""
+        """Increase topics to these partition counts, and wait until all are served. Returns the refusals."""
         wanted = [NewPartitions(name, total) for name, total in totals.items()]
         refused = await self._refused(
             self._admin.create_partitions(wanted), "partitions of topic {} could not be added", "Alter on topic {}"
@@ -127,7 +127,7 @@ class KafkaAdmin:
     async def alter_topic_configs(
         self, name: str, *, set_to: Mapping[str, str] | None = None, delete: Iterable[str] = ()
     ) -> None:
-        """Set some configs, and reset others to the cluster's; the rest stay. All of it is done, or nothing."""
+        """Set some configs, and reset others to the cluster's; the rest stay. Atomic."""
         changes = dict.fromkeys(delete) | dict(set_to or {})
         for error in (await self.alter_configs_of_topics({name: changes})).values():
             raise error
@@ -135,9 +135,9 @@ class KafkaAdmin:
     async def alter_configs_of_topics(
         self, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
     ) -> dict[str, Refusal]:
-        """Set configs of topics (None: reset to the cluster's); the rest stay. For each topic all of it is done, or nothing.
+        """Set configs of topics (None: reset to the cluster's); the rest stay. Atomic per topic.
 
-        Returns the topics that were refused, and why. `validate_only`: the brokers only check, and change nothing.
+        Returns refused topics, with reasons. `validate_only`: the brokers only check, and change nothing.
         """
         refused: dict[str, Refusal] = {}
         for names in _portions({name: len(wanted) for name, wanted in changes.items() if wanted}):
@@ -148,7 +148,7 @@ class KafkaAdmin:
         return refused
 
     async def _until_served(self, unserved: dict[str, int]) -> None:
-        """Wait until each of these topics has at least so many partitions, and all are served."""
+        """Wait until each of these topics has at least this partition count, and all are served."""
 
         async def are_served() -> bool:
             for name in await self._served(unserved) if unserved else ():

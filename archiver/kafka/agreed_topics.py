@@ -1,4 +1,4 @@
-"""Which topic has a name, or that none has it, where all brokers that are up say the same: one alone may be behind."""
+"""Resolves topic names to ids if all live brokers agree, because a single broker may be behind."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -12,8 +12,8 @@ from archiver.kafka.codes import Code
 async def agreed_topics(client: KafkaClient, names: Collection[str], cluster_id: str) -> dict[str, str | None]:
     """Return topic ids by name; None: each broker answered that the topic does not exist.
 
-    Names are left out on which brokers do not agree, or which one of them may not tell. All are, when a broker does not
-    answer, is of another cluster, or knows of no broker yet: such a one has just started, and knows no topic either.
+    Names without agreement, or hidden by a broker, are left out. All names are, if a broker does not
+    answer, is of another cluster, or knows of no broker yet: such a broker has just started, and knows no topic either.
     """
     wanted = sorted(set(names))
 

@@ -1,4 +1,4 @@
-"""One connection pool to the brokers of a cluster: sends requests, retries them, and makes aiokafka's errors ours."""
+"""Owns one connection pool to the brokers of a cluster: sends and retries requests, and converts aiokafka's errors."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ class Lane(IntEnum):
     CONTROL = 0  # aiokafka's own default group
     FETCH = 2
     PRODUCE = 3
-    FETCH_ALONE = 4  # what may take long, one partition at a time
+    FETCH_ALONE = 4  # slow requests, one partition at a time
 
 
 class BrokerRequests:
@@ -86,7 +86,7 @@ class BrokerRequests:
 
     async def send(self, node_id: int, call: Call[ParsedAnswer], *, lane: Lane = Lane.CONTROL) -> ParsedAnswer:
         """Ask one broker. The outcome of a call that ended in KafkaTemporaryError is unknown."""
-        # A quota mutes a connection: a request would wait there, and look like a broker that hangs.
+        # A quota mutes a connection: a request that waits there would look like a hanging broker.
         muted_s = self._muted_until_s.get((node_id, lane), 0.0) - self._clock()
         if muted_s > 0:
             await self._sleep(muted_s)
@@ -121,7 +121,7 @@ class BrokerRequests:
             self._silent_since_s = self._clock()
 
     async def send_any(self, call: Call[ParsedAnswer]) -> ParsedAnswer:
-        """Ask whichever broker answers; when none does, look for the cluster at its bootstrap addresses again."""
+        """Ask any broker; if none answers, find the cluster at its bootstrap addresses again."""
         try:
             return await self._send_first(call)
         except (KafkaError, KafkaTemporaryError) as failure:
@@ -132,7 +132,7 @@ class BrokerRequests:
         return await self._send_first(call)
 
     async def _send_first(self, call: Call[ParsedAnswer]) -> ParsedAnswer:
-        """Ask one broker after the other. When all fail, raise what a retry may heal; only if nothing may, that none lets us in."""
+        """Ask one broker after the other. If all fail, raise an error that a retry may heal, else the refusal."""
         failures: list[Refusal] = []
         for node_id in self._nodes():
             try:
@@ -173,7 +173,7 @@ class BrokerRequests:
             await asyncio.wait_for(self._client.force_metadata_update(), self._settings.request_timeout_ms / 1000)
 
     async def persist(self, once: Callable[[], Awaitable[Value]]) -> Value:
-        """Repeat a request that failed for now: elections, and topics so new that not every broker knows them.
+        """Retry a request after temporary failures: elections, and topics so new that not every broker knows them.
 
         A topic that is absent in the last attempt does not exist.
         """

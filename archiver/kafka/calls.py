@@ -1,4 +1,4 @@
-"""The small requests: metadata, offsets, producers, transactions. FetchCall and ProduceCall are in the modules that use them."""
+"""Requests about metadata, offsets, producers, transactions. FetchCall and ProduceCall are in the modules that use them."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """What a broker knows of the cluster and the topics that were asked for."""
+    """A broker's metadata of the cluster and the requested topics."""
 
     cluster_id: str
     brokers: frozenset[int]
@@ -136,7 +136,7 @@ _OFFSET_LISTED = struct.Struct(">ihqqi")  # partition, error, timestamp, offset,
 
 
 class ListOffsetsCall(Call[list[ListedOffset]]):
-    """Where partitions begin (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP) or end (LATEST_TIMESTAMP, by isolation level). Only leaders answer.
+    """Begins (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP) or ends (LATEST_TIMESTAMP, by isolation level) of partitions. Only leaders answer.
 
     With `leader_epoch`, only a broker that leads in that epoch answers. From v5 on a new leader answers that it does not know yet.
     """
@@ -213,7 +213,7 @@ _EPOCH_ENDED = struct.Struct(">hiiq")  # error, partition, epoch, end offset
 
 
 class OffsetForLeaderEpochCall(Call[list[EpochEnd]]):
-    """Where an epoch of leadership ends in the leader's log: {(topic, partition): epoch}. Only leaders answer."""
+    """The ends of leader epochs in the leaders' logs: {(topic, partition): epoch}. Only leaders answer."""
 
     api_key = 23
     lowest = highest = 3
@@ -353,7 +353,7 @@ class ApiVersionsCall(Call[dict[int, int]]):
         """Write nothing: the request has no body."""
 
     def read(self, answer: AnswerReader, version: int) -> dict[int, int]:  # noqa: ARG002 one version
-        answer.int16()  # error code, which only versions of this call have that a broker does not know
+        answer.int16()  # error code: only for versions of this call that a broker does not know
         rows = answer.array(lambda: (answer.int16(), answer.int16(), answer.int16()))
         return {key: newest for key, _, newest in rows}
 

@@ -1,4 +1,4 @@
-"""What the archiver asks brokers about a cluster: topics, leaders, offsets, producers, transactions."""
+"""The client of a cluster: asks brokers for topics, leaders, offsets, producers, transactions."""
 
 import asyncio
 import contextlib
@@ -49,13 +49,13 @@ class KafkaClient(BrokerRequests):
         self._cluster_id = cluster_id
 
     async def refuse_another_cluster(self) -> None:
-        """Wait until another cluster answers at these addresses, and raise StrangerError then."""
+        """Wait until another cluster answers at these addresses; then raise StrangerError."""
         await self._has_met_stranger.wait()
         if self._stranger is not None:
             raise self._stranger
 
     async def _metadata(self, names: Sequence[str] | None) -> calls.Metadata:
-        """Ask for metadata of topics (None: all). Raises StrangerError when the answer is another cluster's than before."""
+        """Ask for metadata of topics (None: all). Raises StrangerError if another cluster answers than before."""
         return self._of_our_cluster(await self.send_any(calls.MetadataCall(names)))
 
     def _of_our_cluster(self, metadata: calls.Metadata) -> calls.Metadata:
@@ -81,14 +81,14 @@ class KafkaClient(BrokerRequests):
         return found
 
     async def topic_ids(self, node_id: int, names: Iterable[str]) -> dict[str, str]:
-        """Return topic ids by name, as one broker has them. Topics without an id there, or unknown there, are left out."""
+        """Return topic ids by name, from one broker. Topics that it does not know, or without an id, are left out."""
         metadata = self._of_our_cluster(await self.send(node_id, calls.MetadataCall(sorted(names))))
         return {topic.name: topic.topic_id for topic in metadata.topics if topic.topic_id and not topic.error_code}
 
     async def describe_each(
         self, names: Iterable[str] | None
     ) -> tuple[dict[str, TopicDescription], dict[str, Refusal]]:
-        """Return the topics that were found, and why others were refused. Absent topics are in neither."""
+        """Return found topics, and refusals of others. Absent topics are in neither."""
         metadata = await self._metadata(None if names is None else sorted(set(names)))
         if not metadata.brokers <= set(self._nodes()):
             await self._learn_brokers()
@@ -120,7 +120,7 @@ class KafkaClient(BrokerRequests):
         return found, refused
 
     def known_leader(self, topic: str, partition: int) -> int | None:
-        """Return the broker that leads a partition, as far as remembered."""
+        """Return the cached leader of a partition."""
         return self._leaders.get(topic, {}).get(partition)
 
     async def replicas_in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
@@ -137,7 +137,7 @@ class KafkaClient(BrokerRequests):
         return leader, *(node for node in in_sync if node != leader)
 
     async def learn_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Refusal]:
-        """Ask once for the leaders that are not known. Returns the partitions that have no leader now, and why."""
+        """Ask once for unknown leaders. Returns partitions without a leader, with reasons."""
         wanted = [which for which in partitions if self.known_leader(*which) is None]
         if not wanted:
             return {}
@@ -149,7 +149,7 @@ class KafkaClient(BrokerRequests):
         }
 
     async def leader(self, topic: str, partition: int) -> int:
-        """Return the broker that leads a partition, remembered or asked for. Call forget_leaders when it has moved."""
+        """Return the leader of a partition, from the cache or a broker. Call forget_leaders when it has moved."""
         return await self.persist(lambda: self._leader_once(topic, partition))
 
     async def _leader_once(self, topic: str, partition: int) -> int:
@@ -158,13 +158,13 @@ class KafkaClient(BrokerRequests):
         return self._leaders[topic][partition]
 
     def forget_leaders(self, topic: str) -> None:
-        """Have the next question for a leader of this topic ask a broker again."""
+        """Drop the cached leaders of this topic."""
         self._leaders.pop(topic, None)
 
     # --- offsets and transactions
 
     async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
-        """Return where partitions begin and end. Raises the first refusal."""
+        """Return the begins and ends of partitions. Raises the first refusal."""
         found, refused = await self.offsets_each(partitions)
         for error in refused.values():
             raise error
@@ -173,7 +173,7 @@ class KafkaClient(BrokerRequests):
     async def offsets_each(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
-        """Return where the partitions begin and end that were found, and why others were refused."""
+        """Return the begins and ends of found partitions, and refusals of others."""
         found: dict[TopicPartition, PartitionOffsets] = {}
         refused: dict[TopicPartition, Refusal] = {}
         left = set(partitions)

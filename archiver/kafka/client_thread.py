@@ -1,4 +1,4 @@
-"""One KafkaClient for callers that have no event loop: it lives on a loop in a thread of its own, as long as they need it."""
+"""Runs a KafkaClient for callers without an event loop: on a loop in a separate thread."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -48,7 +48,7 @@ class ClientThread:
         return await step(self._client)
 
     async def _end(self) -> None:
-        """End what was interrupted, then the client."""
+        """End interrupted steps, then the client."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

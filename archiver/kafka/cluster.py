@@ -14,7 +14,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 
 class Replicas(NamedTuple):
-    """How many copies a partition has, and how many of them follow its leader."""
+    """The number of a partition's replicas, and of those in sync."""
 
     in_sync: int
     assigned: int
@@ -23,7 +23,7 @@ class Replicas(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic. `topic_id` is empty where the broker has none; a partition without a leader is not in `leaders`."""
+    """A topic. `topic_id` is empty if the broker has none; a partition without a leader is not in `leaders`."""
 
     name: str
     topic_id: str
@@ -36,7 +36,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOffsets:
-    """Where a partition begins and ends: log_start <= last_stable <= high_watermark."""
+    """The begin and end of a partition: log_start <= last_stable <= high_watermark."""
 
     log_start: int
     high_watermark: int

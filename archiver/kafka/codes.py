@@ -1,4 +1,4 @@
-"""Kafka's error codes, and which error of ours each one is."""
+"""Maps Kafka's error codes to the archiver's errors."""
 
 from enum import IntEnum
 
@@ -146,7 +146,7 @@ def client_error(code: int, doing: str, said: str, *, right: str = "") -> KafkaE
 def broker_error(code: int, doing: str, detail: str = "", *, right: str = "") -> KafkaError | KafkaTemporaryError:
     """The error for a code; `doing` names the request and the broker, `detail` is the broker's own message.
 
-    `right` is the missing right: an operation, and on what.
+    `right` is the missing right: an operation and its resource.
     """
     hint = _NEXT_STEP.get(Code(code)) if code in _KNOWN else None
     if right and code in DENIED:

@@ -13,13 +13,13 @@ from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 _TOPIC, _BROKER = 2, 4  # types of resources in DescribeConfigs
 _SET_ON_TOPIC = 1  # a source of a value
-_POLLS = 300  # questions, for half a minute
+_POLLS = 300  # polls, for half a minute
 _PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfigs:
-    """Configs of one topic: all that have a value, wherever it comes from, and those that were set on the topic itself."""
+    """Configs of one topic: all with a value, from any source, and those set on the topic itself."""
 
     effective: Mapping[str, str]
     own: Mapping[str, str]
@@ -36,7 +36,7 @@ async def topic_configs(client: KafkaClient, name: str) -> TopicConfigs:
 async def topic_configs_each(
     client: KafkaClient, names: Iterable[str]
 ) -> tuple[dict[str, TopicConfigs], dict[str, Refusal]]:
-    """Return the configs of the topics that were found, and why others were refused."""
+    """Return the configs of found topics, and refusals of others."""
     wanted = sorted(set(names))
     answers = await client.persist(lambda: client.send_any(DescribeConfigsCall(wanted))) if wanted else []
     refused: dict[str, Refusal] = {

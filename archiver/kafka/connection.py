@@ -1,4 +1,4 @@
-"""How bytes come in and go out: aiokafka's connections, with a receiver and a sender of ours.
+"""Replaces the receiver and the sender in aiokafka's connections, to save copies of fetched and sent batches.
 
 aiokafka reads through an asyncio stream, which copies every byte twice and holds an answer twice while it does (measured
 in docs/decisions/0011). Here the socket writes into the memory that the answer stays in. A request it copies three times to
@@ -24,7 +24,7 @@ watching: ContextVar["Connections | None"] = ContextVar(
     "watching", default=None
 )  # the client whose connections are being made
 
-# aiokafka logs each failed connection, many a second, also in Spark's workers; what matters is raised as an exception.
+# aiokafka logs each failed connection, many a second, also in Spark's workers; errors are raised as exceptions.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 CLOSED = (
@@ -34,12 +34,12 @@ CLOSED = (
 _SIZE_BYTES = 4
 _MOST_BYTES = 1 << 31  # frames are smaller: Kafka's sizes are signed 32-bit numbers
 _GOODBYE_S = 1.0
-# Of an answer, for aiokafka to find the correlation id in; what tags may come behind it are far smaller.
+# First bytes of an answer: aiokafka finds the correlation id there; tags behind it are far smaller.
 _HEADER_BYTES = 1024
 
 
 class Connections:
-    """The connections of one client: which are open, and by address why others failed or broke.
+    """The open connections of one client, and by address the errors of failed or broken ones.
 
     aiokafka only logs the reasons, and it forgets connections that are still closing.
     """
@@ -66,7 +66,7 @@ class Connections:
 
 
 class _FrameProtocol(AIOKafkaProtocol, asyncio.BufferedProtocol):  # type: ignore[misc] # aiokafka has no types
-    """Cuts what arrives into frames: four bytes of size, then so many bytes, in memory of their own."""
+    """Cuts received bytes into frames: four bytes of size, then so many bytes, in memory of their own."""
 
     def __init__(self, *args: object, **more: object) -> None:
         super().__init__(*args, **more)
@@ -188,6 +188,6 @@ class _Connection(AIOKafkaConnection):  # type: ignore[misc] # aiokafka has no t
 
 
 def work_in_place() -> None:
-    """Have aiokafka use these classes for its connections. aiokafka is pinned (0.14): they rely on its internals."""
+    """Make aiokafka use these classes for its connections. aiokafka is pinned (0.14): they rely on its internals."""
     aiokafka.conn.AIOKafkaProtocol = _FrameProtocol
     aiokafka.conn.AIOKafkaConnection = _Connection

@@ -1,4 +1,4 @@
-"""Asks brokers which configs and replicas topics would have if they were created, and which may not be. None is created."""
+"""Dry runs of topic creation: the configs and replicas that topics would get, and refusals."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class IfCreated(NamedTuple):
 
 
 async def if_created(settings: KafkaSettings, topics: Mapping[str, ToCreate]) -> dict[str, IfCreated]:
-    """Return what topics would have.
+    """Return the configs and replicas that topics would get.
 
     Topics that could not be created, or whose configs this user may not see, are left out.
     """
@@ -87,7 +87,7 @@ class _TryCreationCall(Call[list[tuple[str, int, IfCreated]]]):
 
 def _read_topic(answer: AnswerReader) -> tuple[str, int, IfCreated]:
     name, code = answer.text(), answer.int16()
-    answer.text()  # why it is refused
+    answer.text()  # message of a refusal
     answer.int32()  # partitions
     replicas = answer.int16()
     rows = answer.array(lambda: _read_config(answer))

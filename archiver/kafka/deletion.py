@@ -14,16 +14,16 @@ from archiver.process.text import spell_count
 log = logging.getLogger(__name__)
 
 _DONE = frozenset({Code.NONE, Code.UNKNOWN_TOPIC_ID})  # another client may have deleted the topic first
-_POLLS = 300  # questions, for half a minute
+_POLLS = 300  # polls, for half a minute
 _PAUSE_S = 0.1
 
 
 async def delete_topics_by_id(
     client: KafkaClient, topic_ids: Mapping[str, str], report_deleted: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Have topics deleted, and return when no broker names them; those that are gone already are not an error.
+    """Delete topics, and return when no broker names them; absent topics are no error.
 
-    `report_deleted` is called with the name of each topic that a broker has agreed to delete. A quota of changes is waited for, however long.
+    `report_deleted` is called with the name of each topic that a broker has agreed to delete. Waits for a quota of changes, without a limit.
     """
     names = {topic_id: name for name, topic_id in topic_ids.items()}
 
@@ -93,7 +93,7 @@ class _DeleteTopicsCall(Call[list[tuple[str, int, str]]]):
 
 
 def _read_deleted(answer: AnswerReader) -> tuple[str, int, str]:
-    answer.text()  # its name, where this user may know it
+    answer.text()  # its name, if this user may know it
     row = answer.uuid(), answer.int16(), answer.text()
     answer.tags()
     return row

@@ -28,7 +28,7 @@ class Emptiness:
     unknown: str = ""  # why nothing could be proved; empty: no such reason
 
     def advice(self, offset: int) -> str:
-        """What to check where nothing is proved."""
+        """Advice for a missing proof."""
         if self.unknown:
             return self.unknown
         if offset < self.local_start:
@@ -43,8 +43,8 @@ async def prove_empty(client: KafkaClient, target: FetchTarget) -> Emptiness:
     """Ask the leader for a proof that no batch exists from an offset up to its last stable offset.
 
     A fetch from a log on the leader's own disk returns the next batch, however large, if one exists. One from the remote
-    tier brings nothing when it takes long. So the offset has to be on that disk still when the fetch was answered, and the
-    broker the leader all the while. Raises KafkaError or KafkaTemporaryError.
+    tier returns nothing if it takes long. So the offset has to be still on that disk when the fetch was answered, and the
+    broker must be the leader all the time. Raises KafkaError or KafkaTemporaryError.
     """
     node = await client.leader(target.topic, target.partition)
     (leader, _) = await _list_offset(client, node, target, LATEST_TIMESTAMP)

@@ -1,4 +1,4 @@
-"""Where the log of a leader epoch ends, as the broker knows it."""
+"""Asks leaders for the ends of leader epochs in their logs."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ async def end_of_epoch(client: KafkaClient, topic: str, partition: int, epoch: i
 
 
 async def ends_of_epochs(client: KafkaClient, epochs: Mapping[TopicPartition, int]) -> _Answers:
-    """Ask for the end of one epoch of each partition, in one request for each leader. Also returns why some are missing."""
+    """Return the end of one epoch of each partition, in one request for each leader; and the refusals."""
     found: dict[TopicPartition, EpochEnd] = {}
     refused: dict[TopicPartition, Refusal] = {}
 

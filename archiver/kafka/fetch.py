@@ -1,4 +1,4 @@
-"""Fetches record batches as the brokers store them, by topic id where the broker can."""
+"""Fetches record batches as the brokers store them, by topic id if the broker can."""
 
 import struct
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ BY_TOPIC_ID = 13
 
 
 class FetchProblem(Enum):
-    """Why a partition's records did not come; the others of the same request did."""
+    """Why an answer has no records of one partition."""
 
     OFFSET_OUT_OF_RANGE = auto()  # below the log start or above the end: ask for the offsets
     DIVERGING_EPOCH = auto()  # the log was truncated; `diverging` has the offset
@@ -87,7 +87,7 @@ async def fetch(
 ) -> list[Fetched]:
     """Fetch, read_committed. Returns one answer per target, in their order. Brokers serve in that order until max_bytes are full.
 
-    The first batch comes however large it is, so a record above partition_bytes or max_bytes is no obstacle. With a rack
+    Brokers send the first batch of any size, so a record above partition_bytes or max_bytes is no obstacle. With a rack
     leaders may answer with no more than the replica to ask instead. An answer without records proves nothing about the log:
     see archiver.kafka.emptiness.
     """
@@ -103,7 +103,7 @@ async def fetch(
     error_code, answers = await client.send(node_id, call, lane=lane)
     if error_code:
         raise broker_error(error_code, f"fetch from broker {node_id}")
-    # In an answer, refused partitions come last, wherever they stood in the request.
+    # In an answer, refused partitions come last, whatever their place in the request.
     by_partition = {(answer.topic, answer.partition): answer for answer in answers}
     missing = [which for target in targets if (which := (target.topic, target.partition)) not in by_partition]
     if missing and call.throttle_ms:
@@ -117,10 +117,10 @@ async def fetch(
 async def _refuse_others(
     client: KafkaClient, node_id: int, targets: Sequence[FetchTarget], answers: list[Fetched]
 ) -> list[Fetched]:
-    """Refuse records of another topic that has the wanted name now: a broker that serves by name does not distinguish them.
+    """Refuse records of a newer topic with the wanted name: a broker that serves by name does not distinguish them.
 
-    The same broker is asked for the topic's id after its answer, which proves whose records it sent: a broker learns of a
-    deletion before it has anything of the next topic of that name, and no id ever comes back.
+    The same broker is asked for the topic's id after its answer. This proves the records' origin: a broker learns of a
+    deletion before it has records of the next topic of that name, and ids are never reused.
     """
     names = {
         target.topic
@@ -277,7 +277,7 @@ _PROBLEMS = {
 
 
 def problem_of(error_code: int) -> FetchProblem | None:
-    """Return what a partition's error code means to a reader."""
+    """Return the problem of a partition's error code."""
     if error_code == Code.NONE:
         return None
     for codes, problem in ((LEADER_MOVED, FetchProblem.NOT_LEADER), (DENIED, FetchProblem.DENIED)):

@@ -17,20 +17,20 @@ _METADATA: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """Which group, and how its members share partitions."""
+    """A group, and the protocol that shares partitions among its members."""
 
     group: str
     protocol: config.GroupProtocol
     session_timeout_ms: int  # with the consumer protocol the brokers set it
-    refresh_ms: int  # between questions for new partitions; with the consumer protocol the brokers watch for them
+    refresh_ms: int  # between polls for new partitions; with the consumer protocol the brokers watch for them
     archive: str = ""  # the mark of the archive, which its commits carry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """A committed position: where a partition's archive ends, and the base of its newest segment. The archive is the truth.
+    """A committed position: the end of a partition's archive, and the base of its newest segment. The archive is the truth.
 
-    `generation`: of which copy of a compacted topic; for people only.
+    `generation`: the copy's, for a compacted topic; for people only.
     """
 
     topic: str
@@ -53,7 +53,7 @@ class Hint:
 
 
 def hint_of(topic: str, partition: int, offset: int, metadata: str) -> Hint:
-    """Read a commit. Its metadata may have been written by anybody."""
+    """Parse a commit. Its metadata may be from any writer."""
     told = _METADATA.fullmatch(metadata)
     base, generation, archive = told.groups() if told else (None, None, None)
     return Hint(
@@ -67,27 +67,27 @@ def hint_of(topic: str, partition: int, offset: int, metadata: str) -> Hint:
 
 
 class Owner(Protocol):
-    """Who works on the partitions. Called in the membership's thread; until it returns, nothing else is heard of the group."""
+    """The worker on the partitions. Called in the membership's thread, which blocks until the call returns."""
 
     def gained(self, partitions: Sequence[TopicPartition]) -> None:
-        """Take partitions over: they are ours from now on. Must not block."""
+        """Take over partitions: they are ours from now on. Must not block."""
 
     def revoked(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        """Give partitions back. They are ours until this returns, and the hints that it returns are committed first.
+        """Release partitions. They are ours until this returns, and the returned hints are committed first.
 
         May block, well inside MAX_POLL_INTERVAL_MS.
         """
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Give partitions up that the group has given to others already; nothing is committed. Must not block."""
+        """Drop partitions that the group has already assigned to others; nothing is committed. Must not block."""
 
 
 @dataclass(slots=True, kw_only=True)
 class MembershipCounters:
-    """What happened so far."""
+    """Counts of events so far."""
 
     rebalances: int = 0  # number of assignments and revocations
     commits: int = 0  # successful requests
     commit_failures: Counter[str] = field(default_factory=Counter)  # failed requests, by librdkafka's name of the cause
     client_errors: Counter[str] = field(default_factory=Counter)  # all errors, by the same names
-    restarts: int = 0  # how often a broken consumer was replaced
+    restarts: int = 0  # number of replaced broken consumers

@@ -35,8 +35,8 @@ class GroupActiveError(KafkaError):
 async def commit_positions(client: KafkaClient, group: str, positions: Positions) -> None:
     """Set positions of one group in one request. Raises GroupActiveError when it has members, and then changes nothing.
 
-    Only where they would not fit into a batch of `__consumer_offsets`, they take several requests, each of which is refused
-    so. After KafkaTemporaryError it is unknown whether they are set. No request is retried here: a consumer may have committed
+    Only if they do not fit into a batch of `__consumer_offsets`, they take several requests, each refused
+    like this. After KafkaTemporaryError the outcome is unknown. No request is retried here: a consumer may have committed
     meanwhile, so the caller must read the positions first.
     """
     node_id = await coordinator_of(client, group)
@@ -61,9 +61,9 @@ def _batches(group: str, positions: Positions) -> Iterator[Positions]:
 
 
 async def delete_positions(client: KafkaClient, group: str, partitions: Collection[TopicPartition]) -> None:
-    """Take positions of one group away. A group that is not there has none. Raises as `commit_positions`.
+    """Delete positions of one group. A missing group has none. Raises as `commit_positions`.
 
-    Brokers also do it where a group has members, if none of these has subscribed to the topic.
+    Brokers also do it for a group with members, if none of these has subscribed to the topic.
     """
     codes = await client.send(await coordinator_of(client, group), OffsetDeleteCall(group, partitions))
     found = {place: code for place, code in codes.items() if code != Code.GROUP_ID_NOT_FOUND}
@@ -86,7 +86,7 @@ def _refuse(group: str, codes: Codes, done: str, right: str) -> None:
 
 
 class OffsetCommitCall(Call[Codes]):
-    """An error code for each position. v8 is what every supported broker has."""
+    """An error code for each position. Every supported broker has v8."""
 
     api_key = 8
     lowest = highest = 8

@@ -39,7 +39,7 @@ async def settled_positions(client: KafkaClient, group: str) -> Positions:
 
 
 class FindCoordinatorCall(Call[tuple[int, int]]):
-    """(error code, node). v3 is what every supported broker has."""
+    """(error code, node). Every supported broker has v3."""
 
     api_key = 10
     lowest = highest = 3
@@ -56,5 +56,5 @@ class FindCoordinatorCall(Call[tuple[int, int]]):
     def read(self, answer: AnswerReader, version: int) -> tuple[int, int]:  # noqa: ARG002 one version
         self.throttle_ms = answer.int32()
         code = answer.int16()
-        answer.text()  # what the code means
+        answer.text()  # meaning of the code
         return code, answer.int32()

@@ -1,4 +1,4 @@
-"""What librdkafka's errors about a group mean: refusals, commits that come too late, and commits to repeat."""
+"""Classifies librdkafka's errors about a group, for the membership: refusals, late commits, commits to retry."""
 
 from confluent_kafka import KafkaError as ClientError
 

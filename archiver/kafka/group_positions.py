@@ -1,4 +1,4 @@
-"""The positions of consumer groups, asked of the brokers that coordinate them.
+"""Reads the positions of consumer groups from their coordinators.
 
 confluent-kafka's AdminClient cuts metadata at a zero byte, which its own consumer commits, and leaves out groups of Kafka
 Streams' own protocol.
@@ -28,7 +28,7 @@ _WITHOUT_MEMBERS = frozenset({"", "Empty", "Dead"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPosition:
-    """A group's committed position in a partition; epoch -1 and empty metadata where none were committed."""
+    """A group's committed position in a partition; epoch -1 and empty metadata if none were committed."""
 
     offset: int
     leader_epoch: int = -1
@@ -39,9 +39,9 @@ Positions = dict[TopicPartition, GroupPosition]
 
 
 async def positions_each(client: KafkaClient) -> tuple[dict[str, Positions], dict[str, Refusal]]:
-    """Return what each group has committed, perhaps nothing, and why others were refused.
+    """Return the positions of each group, perhaps none, and refusals of others.
 
-    Raises where unknown groups could be missing: a coordinator is away, or has just moved.
+    Raises if unknown groups could be missing: a coordinator is down, or has just moved.
     """
     found: dict[str, Positions] = {}
     refused: dict[str, Refusal] = {}
@@ -116,7 +116,7 @@ async def sees_all_groups(client: KafkaClient) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Coordinators:
-    """Which brokers to ask. `leaders`: of the partitions of the offsets topic; empty where this user may not see it."""
+    """The brokers to ask. `leaders`: of the partitions of the offsets topic; empty if this user may not see it."""
 
     brokers: frozenset[int]
     leaders: dict[int, int]
@@ -132,7 +132,7 @@ async def _coordinators(client: KafkaClient) -> _Coordinators:
 
 
 async def list_groups(client: KafkaClient) -> dict[str, "ListedGroup"]:
-    """Return the groups that this user may describe, with what each one is now."""
+    """Return the groups that this user may describe, with kind and state."""
 
     async def once() -> dict[str, ListedGroup]:
         nodes = sorted(await client.brokers())
@@ -151,7 +151,7 @@ async def _groups_of_broker(client: KafkaClient, node_id: int) -> dict[str, "Lis
 
 
 class ListedGroup(NamedTuple):
-    """What kind of group it is: who named its protocol; and its state."""
+    """The kind of a group, by its protocol type; and its state."""
 
     kind: str
     state: str
@@ -194,7 +194,7 @@ _COMMITTED = struct.Struct(">iqi")  # partition, offset, leader epoch
 
 
 class OffsetFetchCall(Call[tuple[int, Positions]]):
-    """(error code, positions) of one group, all of which this user may describe. Later versions name several groups."""
+    """(error code, positions) of one group, those that this user may describe. Later versions name several groups."""
 
     api_key = 9
     lowest = highest = 7

@@ -1,4 +1,4 @@
-"""Sizes of partitions on the brokers' disks."""
+"""Reads the sizes of partitions on the brokers' disks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -16,14 +16,14 @@ _TELLS_REFUSAL = (
 
 
 class LogSizes(NamedTuple):
-    """Bytes by partition, on the replica that has most of it; `unknown`: why some sizes are missing."""
+    """Bytes by partition, on its largest replica; `unknown`: reasons for missing sizes."""
 
     bytes: Mapping[int, int]
     unknown: str = ""
 
 
 async def log_sizes(client: KafkaClient, topics: Mapping[str, TopicDescription]) -> dict[str, LogSizes]:
-    """Ask all brokers: retention goes by the size on the leader, which may change. Without its leader's answer a size is unknown."""
+    """Ask all brokers: retention depends on the leader's size, and the leader may change. Without its answer a size is unknown."""
     found: dict[tuple[str, int], dict[int, int]] = {}
     refused = ""
     for node in sorted(await client.brokers()) if topics else ():

@@ -1,4 +1,4 @@
-"""Reads a partition's committed records from Kafka, in order, up to an end, for comparisons."""
+"""Reads a partition's committed records from Kafka, in order, up to an end. Used by restores and `compare`."""
 
 import asyncio
 from collections import Counter
@@ -32,12 +32,12 @@ _FETCH_BYTES = 3_000_000  # three batches of a restore; below what archiver.proc
 _ONE_BATCH = 1  # one byte: brokers send the first batch however large it is
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.5
-_WAIT_S = 0.5  # for the answer to a fetch; doubled each time that nothing comes
+_WAIT_S = 0.5  # for the answer to a fetch; doubled after each empty one
 _LONGEST_WAIT_S = 15.0
 
 
 class LogStartError(KafkaError):
-    """The log begins behind the start of the range: the broker has deleted what lay before."""
+    """The log begins behind the start of the range: the broker has deleted earlier records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class BatchHead(NamedTuple):
 
 
 async def read_log(client: KafkaClient, wanted: LogRange, take: Callable[[Frame], None]) -> int:
-    """Hand over the records of a range, some at a time, in a thread; they are valid until `take` returns.
+    """Pass the records of a range to `take`, some at a time, in a thread; they are valid until it returns.
 
     Returns the leader epoch of its last batch; -1: it has none.
     The next batches are fetched meanwhile. Raises LogStartError, TopicGoneError, CorruptBatchError, or KafkaTemporaryError
@@ -74,7 +74,7 @@ class _EnoughError(Exception):
 
 
 async def first_record_offset(client: KafkaClient, wanted: LogRange) -> int | None:
-    """Return the offset of the first record in a range; None when it has none. Raises what `read_log` raises."""
+    """Return the offset of the first record in a range; None if it has none. Raises as `read_log`."""
     found: list[int] = []
 
     def take(frame: Frame) -> None:
@@ -88,7 +88,7 @@ async def first_record_offset(client: KafkaClient, wanted: LogRange) -> int | No
 
 
 async def read_log_and_writers(client: KafkaClient, wanted: LogRange, take: Callable[[Frame, Longs], None]) -> int:
-    """Read as read_log, and hand over who wrote: (last offset, producer id) of each batch, in order; -1: no id."""
+    """Read as read_log, with the writers: (last offset, producer id) of each batch, in order; -1: no id."""
     scratch = Scratch()
 
     def decode(answer: Fetched, _: Longs, whole_bytes: int, position: int) -> None:
@@ -116,7 +116,7 @@ async def count_records(client: KafkaClient, wanted: LogRange) -> dict[int, int]
 
 
 async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, Longs, int, int], None]) -> int:
-    """Let `work`, in a thread, have each answer: its whole batches, how many bytes those are, and where it was fetched.
+    """Pass each answer to `work`, in a thread: its whole batches, their bytes, and the fetched offset.
 
     Returns the leader epoch of the last batch in the range; -1: it has none.
     """
@@ -155,7 +155,7 @@ async def _walk(client: KafkaClient, wanted: LogRange, work: Callable[[Fetched, 
 
 
 def _below(batches: Longs, end: int) -> Longs:
-    """Leave out batches at or behind the end: whether those can be read does not matter."""
+    """Leave out batches at or behind the end: they need not be readable."""
     behind = np.flatnonzero(batches[batch_kernels.BASE_OFFSET] >= end)
     return batches[:, : behind[0]] if len(behind) else batches
 
@@ -165,7 +165,7 @@ def _size_of(batches: Longs) -> int:
 
 
 async def batch_at(client: KafkaClient, wanted: LogRange) -> BatchHead | None:
-    """Return the head of the batch at the start of a range, or of the next one behind; None: nothing can be read."""
+    """Return the head of the batch at the start of a range, or of the next one; None: no readable batch."""
     # By the CONTROL connection, which exists already: callers mostly ask for offsets first.
     answer = await _RangeFetches(client, wanted, _ONE_BATCH, Lane.CONTROL).fetch_at(wanted.start)
     batches, _ = whole_batches(answer.records, wanted.start)
@@ -256,7 +256,7 @@ class _RangeFetches:
 
 
 def _refuse_final(answer: Fetched, which: str, position: int) -> None:
-    """Raise an error where a later fetch cannot help."""
+    """Raise an error if a later fetch cannot help."""
     match answer.error:
         case FetchProblem.OFFSET_OUT_OF_RANGE:
             raise LogStartError(f"{which}: offset {position} is not in the log any more")

@@ -1,4 +1,4 @@
-"""Membership of a consumer group: which partitions are ours, and hints of where their archives end. No record comes through it."""
+"""Member of a consumer group: receives the assignment, and commits hints of archive ends. It fetches no record."""
 
 import logging
 import threading
@@ -26,11 +26,11 @@ from archiver.process.text import spell_count
 
 log = logging.getLogger(__name__)
 
-# A member that stays in a callback for so long is given up by librdkafka; this is its own default.
+# librdkafka gives up a member that stays in a callback for this long; this is its own default.
 MAX_POLL_INTERVAL_MS = 300_000
 _LONGEST_REFRESH_MS = 3_600_000  # the largest value that librdkafka takes
 _LONGEST_HEARTBEAT_MS = 3_000  # its default; a third of a shorter session timeout
-_STEP_S = 0.1  # a queued command waits at most so long
+_STEP_S = 0.1  # longest wait of a queued command
 _ADMIN_TIMEOUT_S = 5.0
 _ANY_OFFSET = 0  # nothing is fetched; with an explicit offset librdkafka does not ask for the committed one
 
@@ -43,7 +43,7 @@ _COMMIT_RETRIES = 20
 class Membership:
     """A member of the group, in a thread of its own. Every method may be called from any thread.
 
-    Partitions are assigned at an explicit offset and paused in the same breath, so that nothing is ever fetched. Lost
+    Partitions are assigned at an explicit offset and paused at once, so that nothing is fetched. Lost
     partitions stay with the owner until we have rejoined: an unreachable group does not reassign them.
     """
 
@@ -80,22 +80,22 @@ class Membership:
         self._unsure: frozenset[TopicPartition] = frozenset()
         self._subscribed: tuple[str, ...] = ()
         self._serving = False
-        self._out_since_s: float | None = clock()  # since when the group has not let us in; None: it has
+        self._out_since_s: float | None = clock()  # since when the group has refused us; None: it has accepted us
         self._asked_at_s = 0.0
         self._complaint: tuple[ClientError, float] | None = None  # the last one of the coordinator, and when
         self._delivered = False
 
     def start(self, topics: Sequence[str]) -> None:
-        """Join with these topics: literal names. Once only."""
+        """Join with these topics (literal names). Call once."""
         self.subscribe(topics)
         self._thread.start()
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Subscribe to these topics from now on. None of them: give all partitions back, but stay usable."""
+        """Subscribe to these topics from now on. Empty: release all partitions, but stay usable."""
         self._wanted = tuple(sorted(set(topics)))
 
     def commit(self, hints: Sequence[Hint]) -> None:
-        """Queue hints; of a partition the newest counts. A hint of a partition that is not held when its turn comes is dropped."""
+        """Queue hints; the newest of a partition counts. Hints of partitions that are no longer assigned are dropped."""
         with self._lock:
             self._queued |= {(hint.topic, hint.partition): hint for hint in hints}
 
@@ -133,23 +133,23 @@ class Membership:
 
     @property
     def is_member(self) -> bool:
-        """Whether the group has let us in, be it with partitions or without."""
+        """Whether the group has accepted us, with or without partitions."""
         return self._out_since_s is None
 
     @property
     def unsure(self) -> frozenset[TopicPartition]:
-        """Lost partitions without a known new owner: our owner still works on them."""
+        """Lost partitions without a known new owner: our worker continues with them."""
         return self._unsure
 
     @property
     def shut_out_s(self) -> float:
-        """Seconds for which the group has refused us, because of `error`; else 0."""
+        """Seconds since the group refused us with `error`; else 0."""
         since_s = self._out_since_s
         return 0.0 if since_s is None or self._error is None else self._clock() - since_s
 
     @property
     def error(self) -> ArchiverError | None:
-        """Why the group does not take us. It is tried again all the time: None as soon as it does."""
+        """Why the group refuses us. Joining is retried all the time; None after success."""
         return self._error
 
     # --- the thread
@@ -243,7 +243,7 @@ class Membership:
         self._delivered = True
         consumer.pause([partition])
 
-    # --- partitions come and go: in the thread, inside poll
+    # --- assignment: in the thread, inside poll
 
     def _assigned(self, consumer: Consumer, partitions: list[ClientPartition]) -> None:
         if not self._serving:
@@ -335,7 +335,7 @@ class Membership:
     # --- errors
 
     def _take_error(self, error: ClientError) -> None:
-        """Count an error. librdkafka recovers from most by itself; fatal ones are raised, refusals and complaints are kept."""
+        """Count an error. librdkafka recovers from most; fatal ones are raised, refusals and complaints are stored."""
         self._counters.client_errors[error.name()] += 1
         log.debug("group %s: %s", self._group.group, error.str())
         if error.code() == ClientError._FATAL:  # noqa: SLF001 - public; fatal() is false of what comes through poll
@@ -346,7 +346,7 @@ class Membership:
             self._complaint = error, self._clock()
 
     def _take_complaint(self) -> None:
-        """Make the last complaint about the coordinator our error, at once or after a while: it may only be away."""
+        """Make the last complaint about the coordinator our error, at once or after a while: it may be down briefly."""
         if self._complaint is None or self._error is not None:
             return
         error, at_s = self._complaint
@@ -387,7 +387,7 @@ class Membership:
         self._report_lost()
 
     def _ask_for_ourselves(self, consumer: Consumer) -> None:
-        """Ask the group whether we are in it. librdkafka hears nothing in two cases: the broker lacks the consumer protocol, or we got
+        """Ask the group whether we are a member. librdkafka is silent in two cases: the broker lacks the consumer protocol, or we got
         no partitions.
         """
         if self.is_member or not self._subscribed or self._group.protocol is not config.GroupProtocol.CONSUMER:

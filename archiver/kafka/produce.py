@@ -12,16 +12,16 @@ from archiver.kafka.wire import AnswerReader, Call, RequestWriter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdentity:
-    """By what a broker recognises the batches of one producer."""
+    """The producer id and epoch that identify a producer's batches to a broker."""
 
     producer_id: int
     epoch: int
 
 
 class ProduceOutcome(Enum):
-    """What became of a batch."""
+    """The outcome of sending a batch."""
 
-    DONE = auto()  # the batch is in the log at base_offset, perhaps from an earlier try
+    DONE = auto()  # the batch is in the log at base_offset, perhaps from an earlier attempt
     OUT_OF_SEQUENCE = auto()  # another run with this identity is ahead, or a batch is missing: read the log's end again
     DUPLICATE = auto()  # the batch is in the log; the broker no longer knows where
     TEMPORARY = auto()  # unknown outcome: send the same batch again
@@ -78,7 +78,7 @@ _OUTCOMES = {
 
 
 def outcome_of(error_code: int) -> ProduceOutcome:
-    """Return what a produce error code means to the sender."""
+    """Return the outcome of a produce error code."""
     if error_code in TEMPORARY and error_code != Code.UNKNOWN_SERVER_ERROR:
         return ProduceOutcome.TEMPORARY
     return next((outcome for code, outcome in _OUTCOMES.items() if code == error_code), ProduceOutcome.FATAL)

@@ -1,4 +1,4 @@
-"""Explains failed logins to brokers: an error with cause, place and what to check."""
+"""Explains failed logins to brokers: an error with the cause, the address and the next step."""
 
 import ssl
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ def explain(settings: KafkaSettings, reasons: Mapping[str, BaseException]) -> Re
     if final and len(final) == len(found):
         return final[0]
     without_token = [error.__cause__ for error in reasons.values() if isinstance(error.__cause__, KafkaTemporaryError)]
-    if without_token:  # for lack of a token no broker was asked
+    if without_token:  # without a token no broker was asked
         return without_token[0]
     why = f" ({'; '.join(map(str, found))})" if found else ""
     return KafkaTemporaryError(

@@ -27,7 +27,7 @@ class Operation(IntEnum):
 async def missing_rights(
     client: KafkaClient, wanted: Mapping[str, Collection[Operation]]
 ) -> dict[str, list[Operation]]:
-    """Return which of the wanted operations on topics this user may not do. If brokers do not answer, none counts as missing."""
+    """Return wanted operations on topics that this user may not do. If brokers do not answer, none counts as missing."""
     if not wanted:
         return {}
     metadata = await client.send_any(calls.MetadataCall(sorted(wanted), with_operations=True))

@@ -1,4 +1,4 @@
-"""Authentication and TLS settings, by librdkafka's keys, for both Kafka clients."""
+"""Parses authentication and TLS settings, by librdkafka's keys, for both Kafka clients."""
 
 import importlib.util
 import logging
@@ -85,7 +85,7 @@ class Security:
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], where: Where) -> "Security":
-        """Take the keys about security out of a `kafka:` section. Raises UsageError, which names keys that cannot be honoured."""
+        """Take the security keys out of a `kafka:` section. Raises UsageError, which names unsupported keys."""
         protocol = _protocol(properties, where)
         given = {key: str(value) for key, value in properties.items() if key in _KEYS and key != _PLURAL}
         if _PLURAL in properties:
@@ -277,7 +277,7 @@ def _mechanism(given: Mapping[str, str], where: Where) -> str:
 
 
 def _check_kerberos(where: Where) -> None:
-    """Refuse Kerberos where a library was built without it, as is common, and not at the first connection."""
+    """Refuse Kerberos if a library was built without it, as is common, instead of failing at the first connection."""
     place = f"{where(MECHANISM)}: GSSAPI"
     if importlib.util.find_spec("gssapi") is None:
         raise UsageError(f"{place} needs the Python package gssapi: pip install gssapi")
@@ -312,7 +312,7 @@ def _load_own_certificate(context: ssl.SSLContext, given: Mapping[str, str], whe
 
 @contextmanager
 def _as_file(key: str, given: Mapping[str, str]) -> Iterator[str]:
-    """Yield a text as a file for a moment, because OpenSSL takes files alone: in memory where the system has memfd."""
+    """Yield a text as a file for a moment, because OpenSSL takes files alone: in memory if the system has memfd."""
     if not key.endswith(".pem"):
         yield given[key]
     elif hasattr(os, "memfd_create"):  # if the process is killed here, no key stays on a disk

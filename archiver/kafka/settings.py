@@ -1,4 +1,4 @@
-"""The `kafka:` section of the configuration, for both clients. Names are librdkafka's; keys that either client cannot honour are refused."""
+"""Settings from the `kafka:` section, for both clients. Names are librdkafka's; keys that either client lacks are refused."""
 
 import dataclasses
 import difflib
@@ -27,7 +27,7 @@ _KEYS = names_of(*KeyGroup)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """How to reach a cluster; the same for every client of ours."""
+    """Connection settings of a cluster, shared by all clients of the archiver."""
 
     bootstrap_servers: str
     client_id: str = "archiver"
@@ -40,7 +40,7 @@ class KafkaSettings:
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], where: Where = lambda key: f"kafka: {key}") -> "KafkaSettings":
-        """From librdkafka properties. UsageError names the key that cannot be honoured, as `where` spells it.
+        """Parse librdkafka properties. UsageError names an unsupported key, as `where` spells it.
 
         Warns once if others on the network can read or forge the traffic.
         """
@@ -68,7 +68,7 @@ class KafkaSettings:
         return [found[0] for address in self.bootstrap_servers.split(",") if (found := split_host(address))]
 
     def for_tools(self) -> tuple[str, ...]:
-        """Return options of Kafka's own tools, word by word, with a placeholder for the file of Java properties that has the login."""
+        """Return options of Kafka's own tools, word by word, with a placeholder for the Java properties file of the login."""
         is_open = self.security.protocol is SecurityProtocol.PLAINTEXT
         log_in = () if is_open else ("--command-config", "client.properties")
         return ("--bootstrap-server", self.bootstrap_servers, *log_in)

@@ -1,4 +1,4 @@
-"""Tokens for SASL OAUTHBEARER: from an OpenID provider, or from a function of the user's; the same for both clients."""
+"""Gets tokens for SASL OAUTHBEARER from an OpenID provider, or from a user's function, for both clients."""
 
 import asyncio
 import base64
@@ -27,22 +27,22 @@ from archiver.process.mask import without_query, without_secrets
 Value = TypeVar("Value")
 
 TOKEN_PATIENCE_S: Final = (
-    10.0  # for a token, or for the import of its function; below the 15 s in which a signal ends the program
+    10.0  # for a token, or for the import of its function; below the 15 s within which a signal ends the program
 )
-_GIVE_UP_S = 300.0  # a request that hangs for so long is abandoned, and another one is made
+_GIVE_UP_S = 300.0  # a request that hangs for this long is abandoned, and another one is made
 _SPARE_S = 60.0  # a token that expires sooner is not used any more
 _LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # the latest expiry that librdkafka can compute with
 _MOST_BYTES = 1 << 20
 _BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _TEXT = re.compile(r"[\x21-\x7e]+")  # characters that librdkafka takes, and that do not end a field of a SASL message
 
-# What a function of the user's returns: a token, and when it expires, in milliseconds since the epoch.
+# The result of a user's function: a token, and its expiry in milliseconds since the epoch.
 Function = Callable[[], tuple[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, which a broker takes in place of a password."""
+    """A token, which brokers accept in place of a password."""
 
     text: str = field(repr=False)
     expires_at_s: float  # since the epoch
@@ -50,7 +50,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSource:
-    """`module:function`, found where the program runs: also in a task of Spark."""
+    """`module:function`, imported in the running process: also in a task of Spark."""
 
     name: str
 
@@ -154,7 +154,7 @@ class OidcSource:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the client's secret would be sent to whatever host an answer names."""
+    """Follows no redirect: the client's secret would be sent to any host in an answer."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - seven of urllib's
         return None
@@ -166,7 +166,7 @@ def _spelled_status(code: int) -> str:
 
 
 def _hint(error: urllib.error.HTTPError) -> str:
-    """Say where a redirect leads, without the path, which may hold a secret."""
+    """Return the target of a redirect, without the path, which may hold a secret."""
     place = urllib.parse.urlsplit(error.headers.get("Location") or "")
     if not HTTPStatus.MULTIPLE_CHOICES <= error.code < HTTPStatus.BAD_REQUEST:
         return ""
@@ -180,7 +180,7 @@ TokenSource = FunctionSource | OidcSource
 
 
 class Tokens:
-    """The token of a source, kept while it is good. Safe for many threads.
+    """Caches the token of a source while it is valid. Thread-safe.
 
     A source is foreign code and may hang: it is asked in a daemon thread, one at a time.
     """
@@ -202,7 +202,7 @@ class Tokens:
         self._asked_at_s = 0.0  # by the monotonic clock
 
     def current(self) -> Token:
-        """Return a token. Raises KafkaError, or KafkaTemporaryError when the source is away, or hangs."""
+        """Return a token. Raises KafkaError, or KafkaTemporaryError if the source is down, or hangs."""
         asked, left_s = self._ask()
         try:
             return asked.result(left_s)
@@ -220,7 +220,7 @@ class Tokens:
             raise self._hangs() from None
 
     def _ask(self) -> tuple[Future[Token], float]:
-        """Return the answer, which may be under way, and for how many seconds to wait for it."""
+        """Return the pending or new answer, and the seconds to wait for it."""
         with self._lock:
             now_s = time.monotonic()
             if self._asked is None or not self._will_do(self._asked, now_s - self._asked_at_s):
@@ -283,7 +283,7 @@ def _aside(work: Callable[[], Value]) -> "Future[Value]":
 
 
 def _error_text(error: BaseException) -> str:
-    """Return an error's text, where it has one; with its class where it is no Exception, such as SystemExit."""
+    """Return an error's text, if any; with its class if it is no Exception, such as SystemExit."""
     kind, text = type(error).__name__, without_secrets(str(error))
     return text if text and isinstance(error, Exception) else " ".join(filter(None, (kind, text)))
 

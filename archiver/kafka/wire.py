@@ -1,7 +1,7 @@
-"""Kafka's wire format: our own requests, and how they go through aiokafka's connections.
+"""Encodes requests and decodes answers in Kafka's wire format, and sends them through aiokafka's connections.
 
-A `Call` knows its API, the versions it speaks, how to write itself and how to read its answer. aiokafka negotiates and
-carries it. The answer's bytes come back unread, so that a defect in reading is reported as ours, and not as a broken connection.
+A `Call` has its API key and versions, writes its request and reads its answer. aiokafka negotiates the version and
+sends it. aiokafka returns the answer's bytes unparsed, so that a parser defect is reported as ours, not as a broken connection.
 """
 
 import base64
@@ -90,7 +90,7 @@ class RequestWriter:
         self._parts.append(raw)
 
     def tags(self) -> None:
-        """No tagged fields; nothing at all where the version has none."""
+        """Write no tagged fields; nothing at all if the version has none."""
         if self._flexible:
             self._parts.append(b"\0")
 
@@ -179,7 +179,7 @@ class AnswerReader:
         return [read() for _ in range(self.count())]
 
     def tags(self) -> dict[int, memoryview]:
-        """Tagged fields by tag; nothing where the version has none."""
+        """Tagged fields by tag; empty if the version has none."""
         if not self._flexible:
             return {}
         found: dict[int, memoryview] = {}
@@ -196,7 +196,7 @@ class Call(ABC, Generic[ParsedAnswer]):
     lowest: ClassVar[int]
     highest: int
     flexible_from: ClassVar[int] = 0
-    throttle_ms: int = 0  # set by `read`: for so long the broker reads nothing more from this connection
+    throttle_ms: int = 0  # set by `read`: how long the broker mutes this connection
     when_sent: ClassVar[str] = "request.sent"  # the failpoint (archiver.process.failpoints) behind the sending
 
     @abstractmethod
@@ -235,7 +235,7 @@ class PreparedCall:
 
     @property
     def RESPONSE_TYPE(self) -> "PreparedCall":  # noqa: N802 aiokafka's name
-        """What reads the answer. Made each time: an object that refers to itself would keep a batch of records until garbage is collected."""
+        """The reader of the answer. Made each time: a self-reference would keep a batch of records until a garbage collection."""
         return self
 
     def build_request_header(self, correlation_id: int, client_id: str) -> RequestHeader_v1 | RequestHeader_v2:

@@ -1,1 +1,1 @@
-"""Parts of any process: logs, progress, signals, threads, memory, text for terminals, Java."""
+"""Parts of every process: logs, progress, signals, threads, memory, text for terminals, Java."""

@@ -1,4 +1,4 @@
-"""Pauses between tries: each twice as long as the one before, up to the longest."""
+"""Computes pauses between retries: each twice as long as the one before, up to the longest."""
 
 import math
 
@@ -12,7 +12,7 @@ class Backoff:
         self._pause_s = first_s
 
     def next_s(self) -> float:
-        """Return the pause before the next try."""
+        """Return the pause before the next retry."""
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._longest_s)
         return pause_s
 

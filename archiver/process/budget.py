@@ -1,4 +1,4 @@
-"""A budget of bytes in memory at once: of answers that are asked for, and of those that have come."""
+"""Limits the bytes of requested and received answers that are in memory at once."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 
 class ByteBudget:
-    """A byte budget of one event loop. A request for more than is free waits in line."""
+    """A byte budget of one event loop. A request for more than the free bytes waits in line."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -21,7 +21,7 @@ class ByteBudget:
         return self._first_in_line.locked()
 
     async def reserve(self, size: int) -> None:
-        """Wait until so many bytes are free. A request larger than the whole budget waits until all of it is free."""
+        """Wait until this many bytes are free. A request larger than the whole budget waits until all of it is free."""
         async with self._first_in_line:
             while self._used and self._used + size > self.most_bytes:
                 self._freed.clear()

@@ -1,4 +1,4 @@
-"""Where compiled code is kept, so that later starts are quick: beside our own code, or in the user's cache.
+"""Finds safe folders for compiled code, which makes later starts quick: beside our own code, or in the user's cache.
 
 Cached code runs with our rights, so no other user may be able to change it (docs/decisions/0035-code-that-is-kept-is-ours.md).
 """
@@ -26,11 +26,11 @@ class CachePlace:
     trusted: frozenset[int] = frozenset()  # users whose code we run anyway, besides ourselves and root
 
     def exposure(self, within: Sequence[Path] = ()) -> str:
-        """Return which other user could change this folder or these files in it; empty if none could."""
+        """Return the other user who could change this folder or these files in it; empty if none."""
         return exposure(self.path, *within, trusted=self.trusted)
 
     def make(self, folder: Path) -> bool:
-        """Create a folder of the cache where it is missing. Returns whether only this user can change files in it."""
+        """Create a missing folder of the cache. Returns whether only this user can change files in it."""
         if exposure(folder, trusted=self.trusted):
             return False
         try:
@@ -53,10 +53,10 @@ class CachePlace:
 
 
 def cache_places(code: Path, name: str) -> list[CachePlace]:
-    """Return the two places of that name for what is compiled from a folder of code, whether they exist or not.
+    """Return the two places of that name for compiled code of a folder, whether they exist or not.
 
-    The place beside the code is for everybody who may read the code: an image fills it as another user. Whoever owns the
-    code, or a folder above it, can run code as us anyway.
+    The place beside the code is for all users who may read the code: an image fills it as another user. The owner of the
+    code, or of a folder above it, can run code as us anyway.
     """
     beside = CachePlace(
         path=code / "__pycache__" / name,

@@ -1,4 +1,4 @@
-"""Child processes that end with this one, however it ends: also when it is killed."""
+"""Starts child processes that end with this one, also when it is killed."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ _WATCHED: Final = '(read -r _ <"/dev/fd/$0" || kill -KILL -$$) >/dev/null 2>&1 &
 def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:  # noqa: ANN401 - those of Popen
     """Start a process as Popen does, in a session of its own: a Ctrl-C at the terminal reaches this process alone.
 
-    Its stdin is empty where `options` do not name one. Poll it or wait for it: only then its watcher ends, too.
+    Its stdin is empty unless `options` name one. Poll it or wait for it: only then its watcher ends, too.
     """
     return _Child(command, **{"stdin": subprocess.DEVNULL, **options})
 

@@ -1,4 +1,4 @@
-"""Values of one kind side by side: an archive has millions of objects, and Python objects for each would take gigabytes."""
+"""Compact columns of values: an archive has millions of objects, and Python objects for each would take gigabytes."""
 
 from abc import abstractmethod
 from bisect import bisect_right
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[Any]  # integers, as few bytes each as they need
-Places = slice | Numbers  # which values are taken: a range, or one by one
+Places = slice | Numbers  # the selected values: a range, or single ones
 
 Value = TypeVar("Value")
 _T = TypeVar("_T")
@@ -108,7 +108,7 @@ class Chain(Sequence[Value], Generic[Value]):
 
 
 class Texts(Lazy[str]):
-    """Texts of about the same length, as bytes. Where all are hex digits of one length, two digits take a byte."""
+    """Texts of about the same length, as bytes. If all are hex digits of one length, two digits take a byte."""
 
     __slots__ = ("content", "digits")
 
@@ -127,7 +127,7 @@ class Texts(Lazy[str]):
 
     @classmethod
     def unpad(cls, padded: bytes, width: int) -> "Texts":
-        """Read ASCII texts that lie side by side, each filled up with zero bytes to `width`. Raises ValueError."""
+        """Read adjacent ASCII texts, each filled up with zero bytes to `width`. Raises ValueError."""
         text = padded.decode("ascii")
         packed = _unhex(text) if width % 2 == 0 else None
         if packed is None:
@@ -147,7 +147,7 @@ class Texts(Lazy[str]):
         return self.digits or self.content.dtype.itemsize
 
     def padded(self) -> bytes:
-        """Return the texts side by side, each filled up with zero bytes to `width`."""
+        """Return the texts, adjacent, each filled up with zero bytes to `width`."""
         content = self.content.tobytes()
         return content.hex().encode() if self.digits else content
 
@@ -210,7 +210,7 @@ def narrowest(largest: int) -> np.dtype[Any]:
 
 
 def same(number: int, count: int) -> Numbers:
-    """Return the same number so many times, in the memory of one."""
+    """Return a number repeated `count` times, in the memory of one."""
     return np.broadcast_to(narrow(np.array([number], np.int64))[0], count)
 
 
@@ -223,12 +223,12 @@ def total(numbers: Numbers) -> int:
 
 
 def chunks(count: int) -> Iterator[slice]:
-    """Cut so many values into pieces of CHUNK."""
+    """Cut a number of values into pieces of CHUNK."""
     return (slice(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
 
 
 def as_slice(places: Numbers) -> Places:
-    """Return places as a slice where they follow each other: taking a slice copies nothing."""
+    """Return consecutive places as a slice: taking a slice copies nothing."""
     if not len(places):
         return slice(0, 0)
     first, last = int(places[0]), int(places[-1])

@@ -1,4 +1,4 @@
-"""The declaration of a metric, and what prometheus_client makes of it: a counter, or the family of a scrape."""
+"""Declarations of metrics, and the prometheus_client counters and families built from them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

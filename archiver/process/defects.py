@@ -1,4 +1,4 @@
-"""Unexpected exceptions: writes the traceback to a file and reports the file name to the user."""
+"""Handles unexpected exceptions: writes the traceback to a file, and reports the file name to the user."""
 
 import os
 import re
@@ -70,7 +70,7 @@ def sweep_defects() -> None:
 
 
 def _delete_if_old(entry: "os.DirEntry[str]") -> None:
-    """Delete one file. Everybody may write to the folder: no link is followed, and files of other users are left alone."""
+    """Delete one file. Every user may write to the folder: no link is followed, and files of other users stay."""
     found = entry.stat(follow_symlinks=False)
     is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
     if is_ours and time.time_ns() / 1e9 - found.st_mtime > LIFETIME_S:

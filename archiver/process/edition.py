@@ -1,4 +1,4 @@
-"""Which archiver this is: version and sources. A job whose driver and executors run different ones must not begin."""
+"""Identifies this archiver by version and sources. Driver and executors of a job must have the same edition."""
 
 import hashlib
 from functools import cache

@@ -1,4 +1,4 @@
-"""Host and port of an endpoint, and the parts of an http address."""
+"""Splits endpoints into host and port, and http addresses into their parts."""
 
 import re
 from typing import Final
@@ -9,7 +9,7 @@ _LAST_PORT: Final = 65535
 
 
 def split_host(text: str) -> tuple[str, int | None] | None:
-    """Return the host of `host` or `host:port`, and its port where it has one; None: the text is neither, or the port is too high."""
+    """Return the host of `host` or `host:port`, and its port, if any; None: the text is neither, or the port is too high."""
     found = _HOST.fullmatch(text)
     if found is None:
         return None

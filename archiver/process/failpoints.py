@@ -1,4 +1,4 @@
-"""Named places between two effects, at which a test may have the process killed, or stopped. Without a name armed they cost nothing."""
+"""Failpoints: named places between two effects where a test kills or stops the process. Unarmed, they cost nothing."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Jars from the Maven registry: fetched with the Ivy that PySpark carries, used only when their SHA-256 are those of a list.
+"""Fetches jars from the Maven registry with PySpark's Ivy, and uses them only if their SHA-256 are in a list.
 
 Ivy checks downloads only against checksums of the same registry, and an attacker who replaces a jar replaces both.
 """
@@ -34,7 +34,7 @@ _LISTED: Final = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<path>\S+)")
 
 
 class Module(NamedTuple):
-    """A module of a Maven registry, by the three parts of its name; with a classifier, another file of it than its jar."""
+    """A module of a Maven registry, by the three parts of its name; with a classifier, another of its files."""
 
     organisation: str
     name: str
@@ -45,7 +45,7 @@ class Module(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JarFolder:
-    """Modules whose jars are kept in one folder."""
+    """Modules with their jars in one folder."""
 
     name: str  # of the folder, and of its entries in the list of hashes
     modules: tuple[Module, ...]
@@ -53,10 +53,10 @@ class JarFolder:
 
 
 def fetch_jars(wanted: JarFolder, cache_dir: Path, hashes: Path) -> Path:
-    """Return the folder `<cache_dir>/<name>`, fetched when absent; each process compares it with the list before its first use.
+    """Return the folder `<cache_dir>/<name>`, fetched if absent; each process compares it with the list before its first use.
 
-    The folder appears whole and compared, or not at all, also when two processes fetch at once. Ivy's own settings hold: a
-    file `~/.ivy2/ivysettings.xml`, where there is one, names another registry or a mirror.
+    The folder appears whole and compared, or not at all, also if two processes fetch at once. Ivy's own settings apply: a
+    file `~/.ivy2/ivysettings.xml` may name another registry or a mirror.
     """
     folder = cache_dir / wanted.name
     if not folder.is_dir():
@@ -169,7 +169,7 @@ def _jars_of(module: Module, jars: Path) -> list[Path]:
 def _settings() -> Path:
     try:
         home = Path.home()
-    except RuntimeError:  # a user without a home; never take the current folder, where anybody may have put a file
+    except RuntimeError:  # a user without a home; never take the current folder, which may have any user's files
         home = Path("/")
     return home / ".ivy2" / "ivysettings.xml"
 

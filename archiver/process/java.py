@@ -1,4 +1,4 @@
-"""The Java of this machine, and programs of it that run to their end."""
+"""Finds this machine's Java, and runs Java programs to their end."""
 
 import re
 import shutil
@@ -7,7 +7,7 @@ from typing import Final
 
 from archiver.errors import ArchiverError
 
-OLDEST_JAVA: Final = 17  # what Kafka 4 brokers need
+OLDEST_JAVA: Final = 17  # the minimum of Kafka 4 brokers
 
 
 def check_java() -> str:

@@ -1,4 +1,4 @@
-"""Reads JSON that anybody may have written: each value has its kind and is within its bounds, or a ValueError is raised."""
+"""Reads JSON of unknown writers: checks the kind and bounds of each value, and raises ValueError."""
 
 import json
 import re
@@ -6,9 +6,9 @@ from reprlib import repr as short_repr
 from typing import Any, Final, NoReturn
 
 LARGEST: Final = 2**63 - 1
-MOST_TEXT: Final = 2048  # characters: an object's metadata have no more in all, and names in Kafka 249
+MOST_TEXT: Final = 2048  # characters: the maximum of an object's metadata; names in Kafka have 249
 MOST_PARSED_BYTES: Final = 16 << 20
-# What Python needs at most for an object, a list, and a member of either. Measured: `json.loads` takes up to 48 times its input.
+# Python's highest need for an object, a list, and a member of either. Measured: `json.loads` takes up to 48 times its input.
 _OBJECT_BYTES: Final = 200
 _LIST_BYTES: Final = 100
 _MEMBER_BYTES: Final = 80
@@ -74,7 +74,7 @@ def as_truth(value: object) -> bool:
 
 
 def as_text(value: object, most: int = MOST_TEXT) -> str:
-    """Take a text of no more than so many characters."""
+    """Take a text of at most this many characters."""
     if not isinstance(value, str) or len(value) > most:
         raise ValueError(f"{short_repr(value)} where a text of at most {most} characters was to come")
     return value

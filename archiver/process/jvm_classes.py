@@ -1,4 +1,4 @@
-"""Class data sharing: one JVM dumps its loaded classes, and later JVMs that map the dump start in half the time."""
+"""Shares class data: one JVM dumps its loaded classes, and later JVMs that map the dump start in half the time."""
 
 import logging
 import mmap
@@ -14,13 +14,13 @@ from archiver.process.tampering import REMEDY, exposure
 
 log = logging.getLogger(__name__)
 
-# Quiet: that a file cannot be used, or cannot hold some class, is nothing that a user could mend.
+# Quiet: a user cannot mend an unusable file, or one without some class.
 _QUIETLY = "-Xlog:disable"
 _CHECKSUM_BYTES: Final = 4  # at the end of the file, behind what the JVM reads
 
 
 def options_to_read(file: Path, trusted: Collection[int] = ()) -> list[str]:
-    """Return options with which a JVM reads the file; none, and a warning, where other than `trusted` users may change it.
+    """Return options for a JVM to read the file; none, and a warning, if users other than `trusted` may change it.
 
     Another Java, or a JVM with other jars, ignores the file.
     """
@@ -35,7 +35,7 @@ def options_to_read(file: Path, trusted: Collection[int] = ()) -> list[str]:
 
 @contextmanager
 def options_to_write(file: Path, mode: int = 0o600) -> Iterator[list[str]]:
-    """Yield options with which a JVM writes the file when it ends, within the block. The file appears whole, or not at all."""
+    """Yield options for a JVM to write the file when it ends, within the block. The file appears whole, or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{file.name}-", dir=file.parent) as folder:
         written = Path(folder) / file.name

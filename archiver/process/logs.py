@@ -1,4 +1,4 @@
-"""Logs of a run, the names of their fields, and the logger of progress."""
+"""Sets up the logs of a run: formats, field names, and the logger of progress."""
 
 import json
 import logging
@@ -55,7 +55,7 @@ def log_this_thread_alone() -> None:
 
 @cache
 def warn_once(text: str) -> None:
-    """Warn once of what holds for a whole run, however many of its parts meet it."""
+    """Warn once in a run, whatever the number of calls."""
     logging.getLogger("archiver").warning("%s", text)
 
 
@@ -106,6 +106,6 @@ def _moment(record: logging.LogRecord) -> str:
 
 
 def _traceback(record: logging.LogRecord) -> str:
-    """Write the traceback to a file, and log where: tracebacks are for those who mend the program, not for its users."""
+    """Write the traceback to a file, and log its path: tracebacks are for developers, not for users."""
     error = record.exc_info[1] if record.exc_info else None
     return "" if error is None else write_down(error)

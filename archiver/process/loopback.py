@@ -1,11 +1,11 @@
-"""Loopback addresses: clear text that is sent to them never leaves this machine."""
+"""Recognises loopback addresses: clear text to them never leaves this machine."""
 
 import ipaddress
 from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
-    """Judge a name or an address by its spelling, without asking anybody."""
+    """Judge a name or an address by its spelling, without a query."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

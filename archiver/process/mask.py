@@ -1,4 +1,4 @@
-"""Masks what may be secret in a text that is shown: users in addresses, queries, tokens."""
+"""Masks possible secrets in displayed texts: users in addresses, queries, tokens."""
 
 import re
 from typing import Final
@@ -17,7 +17,7 @@ def without_users(text: str) -> str:
 
 
 def without_query(url: str) -> str:
-    """Cut an address at ? or #: what follows may be a key."""
+    """Cut an address at ? or #: the rest may be a key."""
     found = re.search(r"[?#]", url)
     return url if found is None else f"{url[: found.end()]}{MASK}"
 

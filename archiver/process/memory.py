@@ -1,4 +1,4 @@
-"""Garbage collection and malloc of our processes; each process tunes both once, when it begins."""
+"""Tunes garbage collection and malloc of a process, once at its start."""
 
 import ctypes
 import gc
@@ -15,7 +15,7 @@ _KEPT_WHEN_FREED = 8 * 1024 * 1024
 
 
 def tune_memory() -> None:
-    """Collect garbage rarely, and return freed memory to the system, except what the next block needs again."""
+    """Collect garbage rarely, and return freed memory to the system, except the next block's."""
     gc.set_threshold(_GARBAGE_THRESHOLD)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # C libraries other than glibc have no mallopt

@@ -1,4 +1,4 @@
-"""How far a long activity is, and how long it still takes."""
+"""Reports the progress of long activities, and their remaining time."""
 
 import sys
 import threading
@@ -17,10 +17,10 @@ PROGRESS_EVERY_S: Final = 5.0
 
 
 class Progress:
-    """How far a long activity is: a line that changes on a terminal, a log line every few seconds elsewhere.
+    """Shows the progress of an activity: a changing line on a terminal, a log line every few seconds elsewhere.
 
-    `report` may be called as often as one likes, from one thread. Where there is no terminal, a report that came too soon
-    to be logged is logged when a line is due, unless a newer one replaced it. `close` logs the last report.
+    `report` may be called at any rate, from one thread. Without a terminal, an early report
+    is logged when a line is due, unless a newer one replaced it. `close` logs the last report.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Progress:
         self._on_terminal = not quiet and sys.stderr.isatty()
 
     def report(self, text: str) -> None:
-        """Report how far the activity is now; this replaces the report before."""
+        """Report the present progress; this replaces the report before."""
         if self._quiet:
             return
         if self._on_terminal:
@@ -122,7 +122,7 @@ class Eta:
         self._begun: tuple[float, int] | None = None  # time of the first call, and the amount done by then
 
     def spell(self, done: int, total: int) -> str:
-        """Spell that `done` of `total` are done; the speed counts from the first call on."""
+        """Spell the progress `done` of `total`; the speed counts from the first call on."""
         now_s = self._clock()
         begun_s, before = self._begun = self._begun or (now_s, done)
         taken_s, made = now_s - begun_s, done - before
@@ -136,14 +136,14 @@ class Eta:
 
 
 def spell_seconds(seconds: float) -> str:
-    """Write a time so that it can be read at a glance."""
+    """Spell a time for people."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def make_reporter(what: str, notice: Callable[[str], None], unit: str = "") -> Callable[[int, int], None]:
-    """Announce an activity, and return what reports its progress as share, speed and time left.
+    """Announce an activity, and return a function that reports its progress as share, speed and time left.
 
     No `unit`: it counts tasks of Spark, and their number means nothing to a user.
     """
@@ -157,8 +157,8 @@ def make_reporter(what: str, notice: Callable[[str], None], unit: str = "") -> C
 
 
 def make_asking_reporter(notice: Callable[[str], None]) -> Callable[[int, int], None]:
-    """Return what reports how many objects were asked for their facts. It can take long, so the text names storage.index,
-    by which it can be saved where nobody else writes.
+    """Return a function that reports the number of read facts. That can take long, so the text names storage.index,
+    which saves it in archives without other writers.
     """
     report: Callable[[int, int], None] | None = None
 

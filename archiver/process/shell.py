@@ -1,4 +1,4 @@
-"""Commands that a user may paste into a POSIX shell: wherever the words come from, the shell takes them literally."""
+"""Spells commands for users to paste into a POSIX shell, which takes all words literally, whatever their source."""
 
 import re
 import shlex
@@ -28,7 +28,7 @@ def can_be_config(name: str, value: str) -> bool:
 
 
 def spell_configs(configs: Mapping[str, str]) -> str:
-    """Spell configs as one word for Kafka's tools. Raises ValueError for a config that they would read as something else."""
+    """Spell configs as one word for Kafka's tools. Raises ValueError for a config that they would misread."""
     for name, value in configs.items():
         if not can_be_config(name, value):
             raise ValueError(f"{name}={value!r} is no config that can be set on a command line")

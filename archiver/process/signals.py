@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as an event that the work waits for, and an end at last where it waits for something else."""
+"""Turns SIGTERM and SIGINT into an event that stops the work, and ends a process that hangs after the signal."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ _END_S: Final = 14.0  # after a signal; longer than flushing open segments takes
 def stop_on_signals() -> asyncio.Event:
     """Return an event that a signal sets. Signals reach only the main thread; in other threads it is never set.
 
-    Where the loop has not ended 14 seconds later, because a store, a broker or a name server hangs, the process ends as if it was
+    If the loop has not ended 14 seconds later, because a store, a broker or a name server hangs, the process ends as if it was
     killed: unwritten records are still in Kafka.
     """
     stop = asyncio.Event()
@@ -44,7 +44,7 @@ def _leave(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, Value]) -> Value:
-    """Do the work; StoppedError when the event comes first."""
+    """Do the work. Raises StoppedError if the event comes first."""
     running = asyncio.create_task(work)
     stopped = asyncio.create_task(stop.wait())
     try:

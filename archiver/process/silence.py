@@ -1,4 +1,4 @@
-"""Counts how often this process was silent for so long that others may have taken its partitions over."""
+"""Counts silences of this process that are long enough for others to have taken over its partitions."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ class SilenceCounter:
     """Counts silences: spans between two beats that are longer than the limit.
 
     A writer notes the count. When the count has changed, others may have written meanwhile: it must read the archive again.
-    A process that was stopped may wake up anywhere: asking for the count ends a silence as a beat does.
+    A stopped process may wake up anywhere: reading the count ends a silence as a beat does.
     """
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = steady_s) -> None:

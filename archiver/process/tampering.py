@@ -1,4 +1,4 @@
-"""Finds who else could have changed a file or folder, or put another one in its place: code that is loaded from it runs as we do."""
+"""Finds other users who could have changed or replaced a file or folder: code that is loaded from it runs as we do."""
 
 import grp
 import os
@@ -14,10 +14,10 @@ _ACCESS_LIST: Final = "system.posix_acl_access"
 
 
 def exposure(*places: Path, trusted: Collection[int] = ()) -> str:
-    """Return which other user may change these paths or their parents; empty if only we, root and `trusted` users can.
+    """Return another user who may change these paths or their parents; empty if only we, root and `trusted` users can.
 
-    Only those users can change that answer, so it still holds when the path is read. Of a
-    place that does not exist yet, the folders above it are checked.
+    Only those users can change that answer, so it is still true when the path is read. For a
+    missing place, the folders above it are checked.
     """
     owners = {os.geteuid(), _ROOT, *trusted}
     seen: set[Path] = set()
@@ -26,7 +26,7 @@ def exposure(*places: Path, trusted: Collection[int] = ()) -> str:
 
 
 def _exposure_on_the_way(place: Path, owners: Collection[int], seen: set[Path]) -> str:
-    """Check each step from the root to a place, and to where links lead; steps in `seen` were checked before."""
+    """Check each step from the root to a place, and to the targets of links; steps in `seen` were checked before."""
     for step in [*reversed(place.parents), place]:
         if step in seen:
             continue

@@ -1,11 +1,11 @@
-"""Texts for people. Text from elsewhere is spelled so that a terminal shows all of it, and obeys none of it."""
+"""Spells texts for people. Foreign text is escaped: a terminal shows all of it, and obeys none of it."""
 
 import json
 import re
 from collections.abc import Sequence
 from typing import Final
 
-# What moves a cursor, colors, rings, breaks a line or turns its direction, for any terminal, pager or log viewer; and halves
+# Controls that move a cursor, color, ring, break a line or turn its direction, in any terminal, pager or viewer; and halves
 # of pairs, which UTF-8 cannot write. C1 (U+0080-U+009F) are commands to terminals as those that begin with ESC are.
 _COMMANDS: Final = "\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
 # Unicode's format characters (Cf): some change the direction of the text around them, most are invisible.
@@ -42,7 +42,7 @@ def spell_count(count: int, one: str, many: str = "") -> str:
 
 
 def spell_size(count: int) -> str:
-    """Write a number of bytes so that it can be read at a glance."""
+    """Spell a number of bytes for people."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -52,17 +52,17 @@ def spell_size(count: int) -> str:
 
 
 def spell_some(names: Sequence[str], most: int) -> str:
-    """Spell the first of some names, and how many more there are."""
+    """Spell the first of some names, and the number of further ones."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def spell_name(name: str) -> str:
-    """Write a name that anybody may have chosen: cut where it is long, quoted where it is empty or has a space at an end."""
+    """Write a name of any origin: cut if long, quoted if empty or with a space at an end."""
     return spell_cell(name) if name and not name.startswith('"') else f'"{name[:_LONGEST]}"'
 
 
 def spell_cell(text: str) -> str:
-    """Write a cell of a table: cut where it is long, quoted where it has a space at an end."""
+    """Write a cell of a table: cut if long, quoted if it has a space at an end."""
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return cut if text == text.strip() else f'"{cut}"'

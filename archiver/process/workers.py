@@ -1,4 +1,4 @@
-"""Threads for what blocks: codec and puts. They are daemons, so that a store that hangs does not keep the program from ending."""
+"""Thread pools for blocking work: codec and puts. They are daemons, so that a hanging store does not block the program's end."""
 
 import asyncio
 import queue
@@ -18,7 +18,7 @@ _STALL_S = 1.0
 
 
 class Workers(Executor):
-    """An executor with up to `count` threads, and more, up to `most`, while all of these hang and jobs wait.
+    """An executor with up to `count` threads; up to `most` while all of these hang and jobs wait.
 
     At its end the interpreter does not wait for these threads, as it does for those of `concurrent.futures`.
     """
@@ -96,7 +96,7 @@ class Workers(Executor):
 
 
 def side_by_side(count: int, function: Callable[[Item], Value], items: Iterable[Item], name: str) -> Iterator[Value]:
-    """Yield what a function returns for each item, in the order of the items, worked out by so many threads at once."""
+    """Yield a function's result for each item, in the order of the items, computed by several threads."""
     with workers(count, name) as pool:
         yield from pool.map(function, items)
 

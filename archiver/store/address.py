@@ -1,4 +1,4 @@
-"""The address of an archive, and two names made of it: the group of its backups, and the mark of its commits (decision 21)."""
+"""Derives two names from an archive's address: the group of its backups, and the mark of its commits (decision 21)."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def archive_mark(storage: StorageConfig) -> str:
-    """Return hex digits of an archive's address: its store, bucket and prefix, however the store was configured."""
+    """Return hex digits of an archive's address: store, bucket and prefix, independent of the store's spelling."""
     address = storage.url.removeprefix("s3://")
     return hashlib.sha256(f"{_plain(configured_endpoint(storage))} {address}".encode()).hexdigest()[:_MARK_DIGITS]
 

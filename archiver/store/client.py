@@ -1,4 +1,4 @@
-"""The clients of S3: how they are opened, how requests are signed and answers read, and how replaced credentials are taken. Only this module knows boto3."""
+"""Owns the S3 clients: opens them, signs requests, reads answers, renews replaced credentials. The only user of boto3."""
 
 import base64
 import contextlib
@@ -51,7 +51,7 @@ def configured_endpoint(config: StorageConfig) -> str:
 
 
 class S3Clients:
-    """Two clients of one session, which has read the credentials once. Safe for many threads."""
+    """Two clients of one session, which has read the credentials once. Thread-safe."""
 
     def __init__(self, config: StorageConfig, attempts: int, read_timeout_s: float) -> None:
         self._config, self._attempts, self._read_timeout_s = config, attempts, read_timeout_s
@@ -74,9 +74,9 @@ class S3Clients:
 
     @property
     def once(self) -> "S3Client":
-        """The client that never repeats a request, for the requests that need a check before each try.
+        """The client that never repeats a request, for requests that need a check before each attempt.
 
-        A segment is put again by its writer: the writer waits without a thread, and checks whether other writers have gone on
+        A segment is put again by its writer, which waits without a thread, and checks whether other writers have continued
         in this partition while this process was stopped. A delete is repeated by the caller, who reads the holds again.
         """
         with self._opening:
@@ -94,8 +94,8 @@ class S3Clients:
             return None
 
     def _open(self, attempts: int, read_timeout_s: float) -> "S3Client":
-        """Open a client. It goes through a proxy of the environment, as AWS's own tools do, but only to an https store: a proxy
-        would read what goes to another one.
+        """Open a client. It uses a proxy of the environment, as AWS's own tools do, but only for an https store: a proxy
+        would read the traffic to another one.
         """
         made = self._make(attempts, read_timeout_s, proxies=None)
         endpoint = made.meta.endpoint_url
@@ -131,7 +131,7 @@ class S3Clients:
 def _origin_of(session: Session) -> tuple[object, object] | None:
     """Return a value that changes when the credentials are replaced; None without credentials.
 
-    Credentials that renew themselves change now and then: for them the value covers only their source.
+    Credentials that renew themselves change regularly: for them the value covers only their source.
     """
     found = session.get_credentials()
     if found is None:

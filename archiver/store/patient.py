@@ -1,4 +1,4 @@
-"""A store that repeats failed requests itself: a task that reads ten thousand objects must not begin again for one of them."""
+"""A store wrapper that retries failed requests: a task that reads ten thousand objects must not restart for one of them."""
 
 import logging
 import math
@@ -30,7 +30,7 @@ _LONGEST_PAUSE_S = 10.0
 
 
 class PatientStore:
-    """Wraps a store. A request that failed for now is repeated for a while; an error that lasts is raised."""
+    """Wraps a store. Retries temporary failures for a while, then raises the error."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class PatientStore:
         self._store.delete(keys)
 
     def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
-        """Delete objects without a retry: the caller must check again first whether they may go."""
+        """Delete objects without a retry: the caller must first check again whether they may be deleted."""
         return self._store.delete_each(keys, send_by_s=send_by_s)
 
     def _repeat(self, ask: Callable[[], Value]) -> Value:

@@ -1,4 +1,4 @@
-"""What the archiver needs of an object store. `store.s3` implements it; tests have one in memory."""
+"""The interface of an object store. `store.s3` implements it; tests have one in memory."""
 
 import io
 import math
@@ -56,7 +56,7 @@ class ReadBuffer:
         self._memory = memoryview(b"")
 
     def of(self, size: int) -> memoryview:
-        """Return so many bytes of the buffer. They are the same memory each time."""
+        """Return this many bytes of the buffer: the same memory each time."""
         if size > len(self._memory):
             self._memory = memoryview(b"")  # free the old memory first
             # Half as much again, so that it seldom grows: memory costs nothing before it is used. MAP_PRIVATE, because Python's
@@ -66,9 +66,9 @@ class ReadBuffer:
 
 
 class ObjectStore(Protocol):
-    """An object store. Safe for many threads.
+    """An object store. Thread-safe.
 
-    Every method raises StoreTemporaryError when a retry may help, StoreError when it will not. Keys are whole keys.
+    Every method raises StoreTemporaryError if a retry may help, StoreError if not. Keys are whole keys.
     """
 
     def now(self) -> datetime:
@@ -108,10 +108,10 @@ class ObjectStore(Protocol):
         """Delete objects as `delete_each` does; keys without an object are no error. Raises the first refusal."""
 
     def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
-        """Delete objects, and return which of them the store refused, and why; the others are deleted.
+        """Delete objects, and return the store's refusals by key; the others are deleted.
 
         No request is repeated after an unknown outcome, nor sent after `send_by_s` (a moment of `steady_s`): the caller must
-        first look again at what may be deleted. Raises StoreTemporaryError then.
+        first check again which objects may be deleted. Raises StoreTemporaryError then.
         """
 
 

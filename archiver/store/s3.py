@@ -1,4 +1,4 @@
-"""The object store S3: requests, and what the store's refusals mean to a user."""
+"""The object store S3: sends requests, and explains the store's refusals to a user."""
 
 import contextlib
 import logging
@@ -76,7 +76,7 @@ _TEMPORARY_CODES = frozenset(
         "XMinioServerNotInitialized",
     }
 )
-# Raised by botocore when bytes did not get through: a retry may help. All other BotoCoreErrors are final.
+# botocore's errors for lost bytes: a retry may help. All other BotoCoreErrors are final.
 _BROKEN_WIRE = (ConnectionError, HTTPClientError, IncompleteReadError, CredentialRetrievalError, HTTPError, OSError)
 _PIECE_BYTES = 256 * 1024  # of a body, read at once into a buffer
 _ANY_ERROR = (ClientError, BotoCoreError, HTTPError, OSError)
@@ -97,7 +97,7 @@ _KEY_PERMISSIONS = {"PutObject": "kms:GenerateDataKey", "GetObject": "kms:Decryp
 
 
 class S3Store:
-    """One bucket of S3, or of what speaks its protocol."""
+    """One bucket of S3, or of a store with its protocol."""
 
     def __init__(
         self, config: StorageConfig, *, attempts: int = _ATTEMPTS, read_timeout_s: float = _READ_TIMEOUT_S
@@ -178,7 +178,7 @@ class S3Store:
             found = parsedate_to_datetime(told)
         except ValueError:
             found = None
-        if found is None or found.tzinfo is None:  # without a zone: two dates of two machines, of which one is a proxy
+        if found is None or found.tzinfo is None:  # without a zone: two dates of two machines, one of them a proxy
             raise StoreError(f"s3://{self._bucket}: the store does not tell the time in its answers ({told[:80]!r})")
         return found
 
@@ -374,7 +374,7 @@ class S3Store:
 
 
 def _named_in(said: str) -> str:
-    """Return the missing right, and on what, if the store names it: AWS knows more than we do, for example about a key."""
+    """Return the missing right and its resource, if the store names them: AWS knows more, for example about a key."""
     named = re.search(r"is not authorized to perform: (\w+:\w+)(?: on resource: \"?([^\s\"]+))?", said)
     return "" if named is None else f"{named[1]} on {named[2]}" if named[2] else named[1]
 
@@ -413,7 +413,7 @@ def _encryption_options(config: StorageConfig) -> dict[str, Any]:
 
 
 def _segment_options(config: StorageConfig) -> dict[str, Any]:
-    """Return storage class and tags, for segments only: a cheaper class bills a fact of 300 bytes as 128 KB, and a lifecycle rule
+    """Return storage class and tags, for segments only: cheaper classes bill a note of 300 bytes as 128 KB, and a lifecycle rule
     by tag could delete it.
     """
     options: dict[str, Any] = {}
@@ -425,7 +425,7 @@ def _segment_options(config: StorageConfig) -> dict[str, Any]:
 
 
 def open_store(config: StorageConfig) -> ObjectStore:
-    """Open the store of a configuration, and warn where others on the way can read."""
+    """Open the store of a configuration, and warn if others on the network can read."""
     store = S3Store(config)
     store.warn_of_clear_text()
     return store

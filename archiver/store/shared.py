@@ -1,4 +1,4 @@
-"""The object store of a Python worker, kept open for all its tasks."""
+"""Keeps the object store of a Python worker open for all its tasks."""
 
 from functools import lru_cache
 
@@ -14,7 +14,7 @@ def store_of(storage: StorageConfig) -> ObjectStore:
 
 
 def patient_store_of(storage: StorageConfig) -> ObjectStore:
-    """Return this worker's store, with retries, for a task that reads many objects: failed, the task would begin again."""
+    """Return this worker's store, with retries, for a task that reads many objects: a failure would restart the task."""
     return PatientStore(store_of(storage))
 
 

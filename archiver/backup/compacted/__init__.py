@@ -1,1 +1,1 @@
-"""Copies of compacted topics, made by two instances in turn (decision 40)."""
+"""Keeps copies of compacted topics: two instances make them in turn (decision 40)."""

@@ -1,4 +1,4 @@
-"""Alarms about compacted topics: a line for each, made from the status. Metrics count the same."""
+"""Derives alarms about compacted topics from their status: one line each. Used by `status` and by metrics."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -17,16 +17,16 @@ class AlarmKind(StrEnum):
     UNREADABLE = "unreadable"  # a role log, or a note of an instance, cannot be read
     NO_ROLE = "no-role"  # no instance has begun a copy
     NO_COPY = "no-copy"  # no copy is complete
-    UNSURE = "unsure"  # the copy that is read may hold values that were deleted
+    UNSURE = "unsure"  # the current copy may have values that were deleted
     UNATTAINABLE = "unattainable"  # reading takes longer than tombstones are kept
     UNHEARD = "unheard"  # an instance is silent
-    OVERDUE = "overdue"  # the turn is over, and no process makes the next copy
-    DAMAGED = "damaged"  # the copy that is read has a gap, or an object that cannot be read
+    OVERDUE = "overdue"  # the turn is over, but no process makes the next copy
+    DAMAGED = "damaged"  # the current copy has a gap, or an unreadable object
     IN_QUESTION = "in-question"  # the log contradicts the current copy, or it is damaged: no copy is cleared
 
 
 class Alarm(NamedTuple):
-    """One of them; `place` None: it is about an instance, or a fact that belongs to no partition."""
+    """One alarm; `place` None: it concerns an instance, or a note without a partition."""
 
     kind: AlarmKind
     place: RolePlace | None
@@ -87,7 +87,7 @@ def _copy_alarms(status: CompactedStatus, one: PartitionStatus) -> Iterator[tupl
 def _unattainable(
     one: PartitionStatus, generation: Generation, reading_ms: int, verb: str
 ) -> Iterator[tuple[AlarmKind, str]]:
-    """Report a generation that was read for longer than Kafka keeps tombstones, and is behind the log by as much."""
+    """Report a generation that was read for longer than Kafka keeps tombstones, and lags by as much."""
     seen = next((found for found in one.generations if found.generation == generation), None)
     is_fresh = seen is not None and seen.moment_ms is not None
     is_slow = one.limit_ms is not None and reading_ms >= one.limit_ms
@@ -98,7 +98,7 @@ def _unattainable(
 
 
 def _turn_alarms(status: CompactedStatus, one: PartitionStatus) -> Iterator[tuple[AlarmKind, str]]:
-    """Report a turn that does not end: no candidate, or one without a working process."""
+    """Report an overdue turn: no candidate, or a candidate without a working process."""
     if one.candidate is not None and one.candidate_ms is not None:
         heard = [found.heard_ms for found in one.generations if found.generation == one.candidate]
         last_ms = max([one.candidate_ms, *(moment for moment in heard if moment is not None)])

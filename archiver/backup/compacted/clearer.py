@@ -1,4 +1,4 @@
-"""Clears copies that are read no more, now and then, of the partitions that this process is active for."""
+"""Clears former copies regularly, for the partitions that this process is active for. Used by the instance service."""
 
 import asyncio
 import logging

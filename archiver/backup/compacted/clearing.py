@@ -11,7 +11,7 @@ from archiver.backup.compacted.copy_catalog import CopyState
 
 
 class StoredCopy(NamedTuple):
-    """A generation that a listing shows, and the highest `next` of its objects: behind a gap, too, for a tail may be read there."""
+    """A listed generation, and the highest `next` of its objects: also behind a gap, because a tail may be read there."""
 
     generation: Generation
     end: int
@@ -20,10 +20,10 @@ class StoredCopy(NamedTuple):
 def clearable(
     number: int, entry: RoleEntry, standing: Iterable[StoredCopy], complete_to: int
 ) -> tuple[Generation, ...]:
-    """Return what is neither read nor to be read next, and ends where the holder is complete. `complete_to`: its objects prove that.
+    """Return generations that are neither current nor next, and end in the complete part of the current copy (`complete_to`).
 
-    Only a copy makes others needless: while `topics/` holds, or nobody, all stay. What was begun after this entry, number
-    `number`, stays as well: so nothing is lost where a process slept on the entry, and another copy holds by now.
+    Without a current copy, all stay. Generations begun after this entry, number
+    `number`, stay as well: so nothing is lost if a process slept on the entry, and another copy is current by now.
     """
     if not isinstance(entry.holder, CompleteCopy):
         return ()
@@ -34,7 +34,7 @@ def clearable(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
-    """A log as the cluster has it."""
+    """The bounds and policy of a log in the cluster."""
 
     log_start: int
     log_end: int
@@ -57,7 +57,7 @@ class LogBounds:
 
 FORCED: Final = "`archiver compacted clear --force TOPIC-PARTITION` deletes the copies that are read no more"
 
-# Of a life that has ended, or without a cluster: no log contradicts its copies.
+# For an ended life, or without a cluster: no log contradicts its copies.
 NO_LOG: Final = LogBounds(log_start=0, log_end=MOST_OFFSET, policy="compact,delete")
 
 
@@ -71,16 +71,16 @@ class ClearingRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingCopy:
-    """An existing generation. `state` None: its objects were not asked, because it is kept for a simpler reason."""
+    """An existing generation. `state` None: its objects were not read, because it is kept for a simpler reason."""
 
     generation: Generation
-    left_ms: int  # since when it is neither holder nor candidate, by the store's clock
+    left_ms: int  # time since which it is neither current nor candidate, by the store's clock
     needless_ms: int = (
-        0  # since when the holder is proved to have all of it; 0: not proved, or its objects were not asked
+        0  # time since which the current copy is proved to have all of it; 0: not proved, or its objects were not read
     )
     was_holder: bool | None = False  # None: that is not known
-    promised: int = 0  # the end of its objects when it became the holder
-    restores: tuple[str, ...] = ()  # which read it
+    promised: int = 0  # the end of its objects when it became current
+    restores: tuple[str, ...] = ()  # restores that read it
     state: CopyState | None = None
 
     @property
@@ -92,25 +92,25 @@ class StandingCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that decides which generations of a partition go."""
+    """The inputs of the decision which generations of a partition are deleted."""
 
     number: int  # of the newest entry
     entry: RoleEntry
     now_ms: int  # of the store's clock, at the latest
     standing: tuple[StandingCopy, ...]
-    holder: CopyState | None = None  # None: it was not asked
+    holder: CopyState | None = None  # None: not read
     log: LogBounds | None = None  # None: unknown
-    doubts: tuple[str, ...] = ()  # other reasons why nothing may go
+    doubts: tuple[str, ...] = ()  # other reasons to keep everything
 
     @property
     def reached(self) -> int:
-        """Up to where the holder has been read."""
+        """End of the current copy."""
         position = self.entry.holder.position if isinstance(self.entry.holder, CompleteCopy) else 0
         return max(position, self.holder.whole_to if self.holder else 0)
 
     @property
     def holder_begins(self) -> int:
-        """Where the log began when the holder was read, at the most: of a copy without an object that is not known better."""
+        """The highest possible log start when the current copy was read; its end, for a copy without objects."""
         return self.holder.begins if self.holder and self.holder.end else self.reached
 
 
@@ -122,7 +122,7 @@ class Verdict(NamedTuple):
 
 
 def judge_clearing(situation: Situation, rules: ClearingRules) -> tuple[Verdict, ...]:
-    """Return for each existing generation what keeps it."""
+    """Return for each existing generation the reasons to keep it."""
     finished = sorted((one.generation for one in situation.standing if one.is_finished), key=_number, reverse=True)
     saved = frozenset(finished[: rules.keep_generations])
     problems = (*situation.doubts, *holder_problems(situation), *log_problems(situation))
@@ -141,7 +141,7 @@ def is_left(entry: RoleEntry, generation: Generation) -> bool:
 
 
 def early_reasons(situation: Situation, rules: ClearingRules, copy: StandingCopy) -> tuple[str, ...]:
-    """Say what keeps a generation, whatever its objects are: before any is asked."""
+    """Return reasons to keep a generation that do not depend on its objects: before any is read."""
     return tuple(_early_reasons(situation, rules, copy))
 
 
@@ -189,7 +189,7 @@ def _reasons_of_objects(situation: Situation, generation: Generation, state: Cop
 
 
 def begins_lower(situation: Situation, state: CopyState) -> bool:
-    """Tell whether a generation has records that the log start had passed when the holder was read, not by compaction."""
+    """Return whether a generation has records that had expired, not by compaction, when the current copy was read."""
     log = situation.log
     if log is None or not log.is_compacted_alone:
         return False
@@ -199,7 +199,7 @@ def begins_lower(situation: Situation, state: CopyState) -> bool:
 
 
 def holder_problems(situation: Situation) -> tuple[str, ...]:
-    """Return why it is unsure that the current copy is whole."""
+    """Return the doubts that the current copy is whole."""
     holder, state = situation.entry.holder, situation.holder
     if not isinstance(holder, CompleteCopy) or state is None:
         return ()
@@ -208,7 +208,7 @@ def holder_problems(situation: Situation) -> tuple[str, ...]:
 
 
 def log_problems(situation: Situation) -> tuple[str, ...]:
-    """Return how the log contradicts the current copy."""
+    """Return contradictions between the log and the current copy."""
     log = situation.log
     if not isinstance(situation.entry.holder, CompleteCopy) or situation.holder is None:
         return ()
@@ -235,7 +235,7 @@ def _number(generation: Generation) -> int:
 
 
 def spell_ms(moment_ms: int) -> str:
-    """Spell a moment for people. One of after the year 9999 is as good as none: a delay may be that long."""
+    """Spell a time for people. A time after the year 9999 counts as none: a delay may be that long."""
     try:
         return from_epoch_ms(moment_ms).strftime("%Y-%m-%dT%H:%M:%SZ")
     except OverflowError:

@@ -1,12 +1,12 @@
-"""Deletes copies that are read no more: first all is asked, then each batch of deletes is preceded by a look at the role log and at restores.
+"""Deletes former copies: surveys first, then reads the role log and restores again before each batch of deletes.
 
 A pass over one topic:
 
-1. read the newest entry of each role log; 2. list what stands; 3. ask objects and plans of restores; 4. ask the cluster where the
-logs begin and end; 5. decide; 6. where a generation goes: read those objects of the holder that this process has neither put nor
-read before; 7. of each generation that goes: read the role log and plans of restores again, delete a batch of the listed objects
-within LOOK_S, and so on. What fails waits for the next pass. A process that is killed or sleeps anywhere between leaves less to do
-for the next one. Whatever appears below a generation's prefix after the listing stays until a later pass has looked at it.
+1. read the newest entry of each role log; 2. list the copies; 3. read objects and plans of restores; 4. ask the cluster for the
+bounds of the logs; 5. decide; 6. before a deletion: read those objects of the current copy that this process has neither put nor
+read before; 7. for each deleted generation: read the role log and plans of restores again, delete a batch of the listed objects
+within LOOK_S, and so on. A failure waits for the next pass. A process that is killed or sleeps anywhere between leaves less to do
+for the next one. Objects that appear below a generation's prefix after the listing stay until a later pass lists them.
 """
 
 import logging
@@ -40,7 +40,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A generation that is read no more, and stays."""
+    """A former copy that stays."""
 
     place: RolePlace
     generation: Generation
@@ -49,11 +49,11 @@ class Kept:
 
 @dataclass(slots=True)
 class ClearingReport:
-    """What a pass has done."""
+    """The result of a pass."""
 
     cleared: list[Cleared] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
-    alarms: dict[RolePlace, tuple[str, ...]] = field(default_factory=dict)  # why nothing of a partition is cleared
+    alarms: dict[RolePlace, tuple[str, ...]] = field(default_factory=dict)  # reasons that block a partition
     refused: list[str] = field(default_factory=list)  # deletes that the store denied, or that failed
 
 
@@ -63,7 +63,7 @@ def clear_copies(
     now_ms: int,
     goes_on: Callable[[], bool] = lambda: True,
 ) -> ClearingReport:
-    """Delete the generations of these partitions that nothing keeps. `now_ms`: what the store's clock has surely reached."""
+    """Delete former copies of these partitions unless kept. `now_ms`: a time that the store's clock has surely reached."""
     report = ClearingReport()
     for topic in sorted({place.topic for place in places}):
         try:
@@ -97,7 +97,7 @@ def _clear(survey: ClearingSurvey, one: Surveyed, report: ClearingReport, goes_o
 def _holder_is_whole(
     survey: ClearingSurvey, one: Surveyed, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
 ) -> bool:
-    """Read what the holder has in place of a generation that is to go, but for objects that this process has put or read before."""
+    """Read the current copy before a generation is deleted, except for objects that this process has put or read before."""
     situation = one.situation
     if situation is None or not isinstance(situation.entry.holder, CompleteCopy):
         return False
@@ -171,7 +171,7 @@ def _is_restored(survey: ClearingSurvey, one: Surveyed, generation: Generation) 
 
 
 def _within(archive: Archive, one: Surveyed, generation: Generation) -> Sequence[ListedSegment]:
-    """Return the listed objects of a generation. That they lie below its prefix is looked at once more: nothing else may ever go."""
+    """Return the listed objects of a generation. Checks their prefix once more: no other object may be deleted."""
     prefix = archive.layout.copy_prefix(one.place.copy_key(generation))
     strangers = [item.item.key for item in one.objects[generation] if not item.item.key.startswith(prefix)]
     if strangers:

@@ -20,7 +20,7 @@ from archiver.backup.compacted.clearing import (
 from archiver.backup.compacted.copy_catalog import NOTHING, CopyCatalog, CopyState
 from archiver.errors import NotWholeError
 
-_MOST_READ: Final = 64  # entries that are read to find out since when a copy is the holder
+_MOST_READ: Final = 64  # most entries to read for the time at which a copy became current
 
 AskLogs = Callable[[Collection[RolePlace]], Mapping[RolePlace, LogBounds]]
 Objects = Mapping[Generation, Sequence[ListedSegment]]
@@ -41,7 +41,7 @@ class Surveyed:
 
 @dataclass(slots=True)
 class ClearingSurvey:
-    """Surveys topics. Entries, listings, pins and log ends are read anew each time; the catalog remembers facts of objects."""
+    """Surveys topics. Entries, listings, pins and log ends are read each time; the catalog caches facts of objects."""
 
     archive: Archive
     rules: ClearingRules
@@ -49,7 +49,7 @@ class ClearingSurvey:
     ask_logs: AskLogs  # asked last, so that no copy was read beyond the returned log end
     catalog: CopyCatalog
     pins: RestorePins
-    asks_all: bool = False  # also where nothing may go yet
+    asks_all: bool = False  # also if nothing may be deleted yet
 
     @classmethod
     def of(
@@ -67,7 +67,7 @@ class ClearingSurvey:
     def survey(self, topic: str, now_ms: int, places: Collection[RolePlace] | None = None) -> list[Surveyed]:
         """Survey the partitions of a topic that have a role log, in all lives; of these places only, if they are given.
 
-        Entries are read before anything is listed, and the log is asked last. What can be told without them asks no objects.
+        Entries are read before any listing, and the log last. Objects are read only if the decision depends on them.
         """
         logs = read_role_logs(self.archive, topic, places)
         surveyed: list[Surveyed] = []
@@ -102,7 +102,7 @@ class ClearingSurvey:
         )
 
     def _ask(self, surveyed: Sequence[Surveyed], now_ms: int) -> list[Surveyed]:
-        """Ask the objects where something may go, then which restores read copies, then the cluster where these logs begin and end."""
+        """Read objects where a deletion is possible, then the restores that read copies, then the bounds of the logs."""
         asked = {one.place: self._with_objects(one) for one in surveyed if self._may_go(one)}
         pins = self.pins.read(now_ms - self.pin_ms)
         bounds = self.ask_logs(asked.keys())
@@ -123,7 +123,7 @@ class ClearingSurvey:
         return replace(one, situation=replace(situation, standing=standing, holder=state))
 
     def _held_since_ms(self, log: ListedRoleLog, holder: Generation) -> int:
-        """Return when the entry was put that made a copy the holder: the first of the newest ones that all name it."""
+        """Return the put time of the entry that made a copy current: the first of the newest ones that all name it."""
         since = log.number
         for number in sorted(log.put_at, reverse=True)[1:_MOST_READ]:
             try:
@@ -143,7 +143,7 @@ class ClearingSurvey:
         return replace(copy, was_holder=was_holder, promised=promised, state=state)
 
     def _past_of(self, one: Surveyed, situation: Situation, generation: Generation) -> tuple[bool | None, int]:
-        """Say whether a generation was the holder, and where its objects ended then. None: the entry that replaced it is gone."""
+        """Return whether a generation was current, and its end then. None: the entry that replaced it is gone."""
         since = next((left.since for left in situation.entry.left if left.generation == generation), None)
         if since is None or not self.rules.keep_generations:
             return False, 0
@@ -156,7 +156,7 @@ class ClearingSurvey:
 
 
 def _with_pins(one: Surveyed, pins: PinnedCopies, log: LogBounds | None) -> Surveyed:
-    """Add which restores read the copies, and the log. Where a restore cannot be read, nothing may go."""
+    """Add the restores that read the copies, and the log. An unreadable restore blocks all deletes."""
     situation = one.situation
     if situation is None:
         return one
@@ -169,13 +169,13 @@ def _with_pins(one: Surveyed, pins: PinnedCopies, log: LogBounds | None) -> Surv
 
 
 def _standing_copy(log: ListedRoleLog, entry: RoleEntry, generation: Generation) -> StandingCopy:
-    """Since when a generation is left: since the entry that says so, or else, being named by none, since it was begun."""
+    """Return since when a generation is left: since the entry that left it, or, if no entry names it, since its begin."""
     since = next((left.since for left in entry.left if left.generation == generation), generation.number)
     return StandingCopy(generation=generation, left_ms=log.put_ms(since))
 
 
 def _proven_since(copy: StandingCopy, holder: CopyState, held_ms: int) -> StandingCopy:
-    """Count from when the holder was put in its place, and from when its objects prove that it has all of it; the latest counts."""
+    """Return the later of two times: the switch to the current copy, and the proof by its objects that it has all of this one."""
     proven_ms = None if copy.state is None else holder.proven_since_ms(copy.state.end)
     return copy if proven_ms is None else replace(copy, needless_ms=max(held_ms, proven_ms))
 

@@ -1,6 +1,6 @@
-"""Sends and receives events of the coordination topic: instances tell each other to read a role log now.
+"""Sends and receives events of the coordination topic: hints to the other instance to read a role log now.
 
-An event is a hint: role logs are read once an interval in any case. What Kafka refuses here is logged once, and hints are dropped.
+Role logs are read once an interval in any case. A refusal of Kafka is logged once, and hints are dropped.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _PARTITION: Final = 0  # the topic has one; further partitions are ignored
 _CONFIGS: Final = {"cleanup.policy": "compact"}  # the newest event of each partition stays
-_NOBODY: Final = -1  # producer: an event that is there twice does no harm
+_NOBODY: Final = -1  # producer: a duplicate event does no harm
 _BATCH_BYTES: Final = 4096  # more than an event takes
 _FETCH_BYTES: Final = 1_000_000
 _MOST_OPENED_BYTES: Final = 1 << 20  # of a batch, decompressed: our largest takes half of that
@@ -44,7 +44,7 @@ _REFUSED_PAUSE_S: Final = 300.0  # a user may grant the right
 
 @dataclass(slots=True)
 class _Place:
-    """Where the topic is read next."""
+    """The next position in the topic."""
 
     topic_id: str
     position: int
@@ -53,8 +53,8 @@ class _Place:
 class Coordination:
     """Sends events to the other instance's processes, and receives theirs. No method raises refusals of Kafka.
 
-    `others`: the instances whose events count; None: any. What an instance tells itself, it knows, and a look that tells something
-    would bring about the next one. `ignored` counts records of the topic that are no events.
+    `others`: the instances whose events count; None: any. An instance ignores its own events: a survey that sends one
+    would cause the next survey. `ignored` counts records of the topic that are no events.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Coordination:
         self.ignored = 0
 
     async def start(self) -> None:
-        """Find the topic, or create it. Events from now on are received. `hints` looks for a topic that is not there yet."""
+        """Find the topic, or create it. Events from now on are received. `hints` keeps looking for a missing topic."""
         try:
             await self._find()
         except ArchiverError as error:
@@ -86,7 +86,7 @@ class Coordination:
         await self._open.aclose()
 
     async def tell(self, event: CoordinationEvent) -> None:
-        """Publish an event. While the topic is not found, and where it cannot be written, the event is dropped."""
+        """Publish an event. The event is dropped if the topic is missing or cannot be written."""
         client = self._client
         if client is None or self._place is None:
             return
@@ -102,7 +102,7 @@ class Coordination:
             await asyncio.sleep(pauses.next_s())
 
     async def hints(self) -> frozenset[RolePlace]:
-        """Wait for events of others; return the partitions that they are about. May be cancelled at any time."""
+        """Wait for events of others; return their partitions. May be cancelled at any time."""
         while True:
             try:
                 found = await self._listen()
@@ -117,7 +117,7 @@ class Coordination:
     # --- the topic
 
     async def _find(self) -> tuple[KafkaClient, _Place]:
-        """Return the next offset of the topic: its end, if it was found just now. One caller at a time."""
+        """Return the next offset of the topic: its end, if it is newly found. One caller at a time."""
         if self._client is None:
             self._client = await self._open.enter_async_context(KafkaClient(self._settings))
         if self._place is None:
@@ -143,7 +143,7 @@ class Coordination:
                 raise
 
     async def _is_produced(self, client: KafkaClient, batch: memoryview) -> bool:
-        """Write a batch once. Returns whether it is in the topic for certain. Raises KafkaError where that is refused."""
+        """Write a batch once. Returns whether it is certainly in the topic. Raises KafkaError on a refusal."""
         answer = await produce(client, COORDINATION_TOPIC, _PARTITION, batch, self._settings.request_timeout_ms)
         if answer.outcome not in {ProduceOutcome.DONE, ProduceOutcome.TEMPORARY}:
             raise KafkaError(answer.message, code=answer.error_code)
@@ -152,7 +152,7 @@ class Coordination:
     # --- listening
 
     async def _listen(self) -> frozenset[RolePlace]:
-        """Fetch the next events; return the partitions that they are about, perhaps none."""
+        """Fetch the next events; return their partitions, perhaps none."""
         client, place = await self._find()
         target = FetchTarget(
             topic=COORDINATION_TOPIC, topic_id=place.topic_id, partition=_PARTITION, offset=place.position
@@ -178,16 +178,16 @@ class Coordination:
         return found
 
     def _refuse(self, client: KafkaClient, answer: Fetched) -> NoReturn:
-        """Forget what an answer shows to be wrong, and raise that as an error."""
+        """Forget the state that an answer shows to be stale, and raise that as an error."""
         client.forget_leaders(COORDINATION_TOPIC)
         if answer.error in {FetchProblem.DENIED, FetchProblem.FAILED}:
             doing, right = f"topic {COORDINATION_TOPIC} could not be read", f"Read on topic {COORDINATION_TOPIC}"
             raise broker_error(answer.error_code, doing, right=right)
-        self._place = None  # it may be gone, created again, or cut back
+        self._place = None  # it may be deleted, recreated, or truncated
         raise KafkaTemporaryError(f"topic {COORDINATION_TOPIC} cannot be read now")
 
     def _tell_once(self, error: ArchiverError) -> None:
-        """Log why something cannot be had."""
+        """Log a problem once."""
         what = str(error)
         if error.retriable:
             log.debug("%s", error)
@@ -212,9 +212,9 @@ def _batch_of(event: CoordinationEvent) -> memoryview:
 
 
 def _places_in(answer: Fetched, position: int, others: Collection[str] | None) -> tuple[frozenset[RolePlace], int, int]:
-    """Return what events of others are about, how many records are none, and where to go on. Raises CorruptBatchError.
+    """Return partitions in events of others, the number of invalid records, the next offset. Raises CorruptBatchError.
 
-    A batch that cannot be opened counts as one record that is none.
+    An unreadable batch counts as one invalid record.
     """
     found: set[RolePlace] = set()
     whole_bytes = len(whole_batches(answer.records, position)[1])  # the last batch may be cut

@@ -1,7 +1,7 @@
-"""Lists the copies of compacted partitions, and says how whole each is, where readers' records end, and where a writer goes on.
+"""Lists the copies of compacted partitions: their gaps and damage, the end for readers, and the next offset for writers.
 
-Turns, clearing, `status` and the return to `topics/` decide by it. It remembers only facts of objects, by key and ETag, and
-which objects were read. Entries, listings, pins and log ends are read anew for each decision.
+Used by turns, clearing, `status` and the return to `topics/`. It caches only facts of objects, by key and ETag, and
+which objects were read. Entries, listings, pins and log ends are read for each decision.
 """
 
 import hashlib
@@ -29,21 +29,21 @@ ListedCopies = Mapping[RolePlace, Mapping[Generation, Sequence[ListedSegment]]]
 
 
 class ReadersEnd(NamedTuple):
-    """The end of the records that readers are given."""
+    """The end of the records for readers."""
 
     offset: int  # at or above the end; a gap may end it earlier
     archived: Sequence[ArchivedEnd]  # of the current copy, and of the copy that it replaced
 
 
 class CopyState(NamedTuple):
-    """What the objects of a copy cover."""
+    """The offsets that the objects of a copy cover."""
 
     whole_to: int  # from offset 0 on, without a gap
-    end: int  # the highest `next`, behind a gap, too
+    end: int  # the highest `next`, also behind a gap
     begins: int  # the log start when it was read
     problem: str = ""  # an unreadable object: then `end` is unknown
-    has_expired: bool = False  # records expired in Kafka behind some that were read, before they were read themselves
-    # Offsets up to which it proves to be complete, and by objects put until when (ms).
+    has_expired: bool = False  # records expired in Kafka, behind others that were read, before they were read
+    # Offsets up to which objects prove it complete, and the put times of these objects (ms).
     proven: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -52,15 +52,15 @@ class CopyState(NamedTuple):
 
     @property
     def complete_to(self) -> int:
-        """Up to where its objects prove that it has each record of the log, or a later one that replaced it."""
+        """Offset up to which its objects prove that it has each record of the log, or a later one that replaced it."""
         return self.proven[-1][0] if self.proven else 0
 
     def proven_since_ms(self, offset: int) -> int | None:
-        """Return when the last object was put that this is proved by; None: it is not complete up to the offset."""
+        """Return the put time of the last object of the proof; None: it is not complete up to the offset."""
         return next((put_ms for end, put_ms in self.proven if end >= offset), None)
 
     def damage(self, copy: CompleteCopy) -> str:
-        """Say why the current copy is not whole up to where its entry says; empty: it is."""
+        """Return why the current copy is not whole up to the end in its entry; empty: it is whole."""
         if self.problem:
             return f"is damaged: {self.problem}"
         if not self.is_whole or self.whole_to < copy.next:
@@ -72,7 +72,7 @@ NOTHING: Final = CopyState(0, 0, 0)
 
 
 class _Span(NamedTuple):
-    """What is kept of an object's facts."""
+    """The cached part of an object's facts."""
 
     base: int
     next: int
@@ -81,19 +81,19 @@ class _Span(NamedTuple):
     has_expired: bool
 
 
-_ROW: Final = struct.Struct("<16sqqqq?")  # the mark of an object, and its span: of many copies there may be many
+_ROW: Final = struct.Struct("<16sqqqq?")  # the mark and span of an object, compact: many copies may have many objects
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a copy's objects, each by its mark."""
+    """The known objects of a copy, by mark."""
 
     spans: bytes = b""  # rows
     read: set[bytes] = field(default_factory=set)  # objects that this process has put, or read whole
 
 
 class CopyCatalog:
-    """Answers from object storage. Safe for many threads, but for `read_bodies`: one thread at a time."""
+    """Reads copies from object storage. Thread-safe, except for `read_bodies`: one thread at a time."""
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
@@ -103,7 +103,7 @@ class CopyCatalog:
     # --- listings
 
     def list_life(self, topic: str, life: int) -> ListedCopies:
-        """List the objects of all copies of a topic in one life, of whatever instance."""
+        """List the objects of all copies of a topic in one life, of any instance."""
         found: dict[RolePlace, dict[Generation, list[ListedSegment]]] = {}
         for instance in self._instances():
             prefix = self.archive.layout.copied_topic_prefix(instance, topic, life)
@@ -134,7 +134,7 @@ class CopyCatalog:
     # --- wholeness
 
     def wholeness(self, copy: CopyKey, objects: Sequence[ListedSegment]) -> CopyState:
-        """Return what the listed objects of a copy cover, by the read rule. Each object is asked for its facts once."""
+        """Return the coverage of a copy's listed objects, by the read rule. Reads the facts of each object once."""
         known = self._known.setdefault(copy, _Known())
         told = {row[0]: row for row in _ROW.iter_unpack(known.spans)}
         rows = {one.item.key: told[mark] for one in objects if (mark := _mark_of(one.item)) in told}
@@ -151,19 +151,19 @@ class CopyCatalog:
         return state._replace(problem=problems[0]) if problems else state
 
     def look_over(self, place: RolePlace, generation: Generation) -> CopyState:
-        """List a copy, and return what its objects cover."""
+        """List a copy, and return its coverage."""
         copy = place.copy_key(generation)
         return self.wholeness(copy, self.list_copy(copy))
 
     def forget_others(self, places: Collection[RolePlace], copies: ListedCopies) -> None:
-        """Forget the copies of these partitions that are listed no longer."""
+        """Forget copies of these partitions that are no longer listed."""
         for copy in list(self._known):
             place = RolePlace.of_copy(copy)
             if place in places and Generation.of_copy(copy) not in copies.get(place, {}):
                 del self._known[copy]
 
     def forget_facts(self, copy: CopyKey) -> None:
-        """Forget what objects of a copy cover that is watched no longer; which ones were put here is still known."""
+        """Forget the coverage of a copy that is no longer watched, but not which of its objects were put here."""
         known = self._known.get(copy)
         if known is not None:
             known.spans = b""
@@ -171,13 +171,13 @@ class CopyCatalog:
     # --- bodies
 
     def note_put(self, copy: CopyKey, key: str, etag: str) -> None:
-        """Note that this process has put an object: another one cannot have its ETag."""
+        """Note an object that this process has put: no other object can have its ETag."""
         self._known.setdefault(copy, _Known()).read.add(_mark(key, etag))
 
     def read_bodies(self, copy: CopyKey, objects: Iterable[ListedSegment], goes_on: Callable[[], bool]) -> bool:
         """Read the objects that this process has neither put nor read. Returns False if it was stopped. Raises NotWholeError.
 
-        Facts lie in metadata, and prove nothing without the body. It takes as much memory as the largest object has bytes.
+        Facts are metadata, and prove nothing without the body. Takes as much memory as the largest object has bytes.
         """
         known = self._known.setdefault(copy, _Known())
         for one in objects:
@@ -202,11 +202,11 @@ class CopyCatalog:
     # --- ends
 
     def position_for_writers(self, copy: CopyKey) -> ArchivedEnd:
-        """Return where a writer of a copy goes on."""
+        """Return the next offset for a writer of a copy."""
         return position_of_copy(self.archive, copy)
 
     def end_for_readers(self, place: RolePlace, entry: RoleEntry, history_begin: int = 0) -> ReadersEnd:
-        """Return where the holder ends, and the tail behind it. `history_begin`: where the partition's life begins under `topics/`."""
+        """Return the end of the current copy, and its tail. `history_begin`: the begin of the partition's life under `topics/`."""
         # Without a current copy, readers have the history under `topics/`.
         named = (entry.holder or HISTORY, entry.replaced)
         archived = [self._end_of(place, holder) for holder in named]
@@ -215,9 +215,9 @@ class CopyCatalog:
         return ReadersEnd(max(0, *(one.next for one in archived), *read, *begun), archived)
 
     def _end_of(self, place: RolePlace, holder: Holder) -> ArchivedEnd:
-        """Return where the newest object ends. Readers are given nothing of a damaged one: then, where it begins.
+        """Return the end of the newest object; if that is damaged, its begin: readers skip a damaged object.
 
-        Else damage in what is read would keep whole copies from taking its place.
+        Otherwise damage in the current copy would keep whole copies from replacing it.
         """
         if holder is None:
             return ArchivedEnd()
@@ -233,8 +233,8 @@ class CopyCatalog:
     def has_history(self, place: RolePlace, earlier: Collection[int] = (), begin: int = 0) -> bool:
         """Return whether readers of a life without a copy have the history under `topics/`.
 
-        `earlier`: the lives that it goes on from, at `begin`. A copy of one of them is read as long as nobody holds in this one: it
-        has all up to where the log was cut back, and `topics/` ends where it began.
+        `earlier`: the lives that it continues from `begin` on. Their copy is read while this life has no current copy: it
+        has everything up to the truncation, and `topics/` ends at its begin.
         """
         if any(self._is_copy_read(replace(place, life=life)) for life in earlier):
             return False
@@ -267,13 +267,13 @@ def _span_of(facts: SegmentFacts) -> _Span:
     for hole in sorted(facts.holes, key=lambda hole: hole.first_offset):
         if hole.cause is HoleCause.EXPIRED and hole.first_offset <= begins:
             begins = max(begins, hole.last_offset + 1)
-    above = facts.first if facts.base == 0 else -1  # a hole before the first record of a copy is where the log began
+    above = facts.first if facts.base == 0 else -1  # a hole before the first record of a copy: the log began behind it
     lacks_until = facts.lacks_until(0 if facts.base else begins)
     return _Span(facts.base, facts.next, begins, lacks_until, facts.expired_above(above) is not None)
 
 
 def _coverage(spans: Iterable[tuple[_Span, int]]) -> CopyState:
-    """Walk through objects by the read rule, from offset 0 on: each with the time when it was put (ms)."""
+    """Yield objects by the read rule, from offset 0 on: each with its put time (ms)."""
     position = begins = 0
     in_order, read = sorted(spans, key=lambda one: (one[0].base, -one[0].next)), list[tuple[_Span, int]]()
     for span, put_ms in in_order:

@@ -1,6 +1,6 @@
-"""Feeds that fill generations of one partition: opened where the objects of a copy end, and put before it becomes current.
+"""Opens feeds that fill the generations of one partition, and puts their records before a generation becomes current.
 
-Used by the partition's turn, which decides which generations are filled.
+Used by the partition's turn, which chooses the generations.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from archiver.backup.pump import Pump
 from archiver.backup.segment_home import CopyHome
 from archiver.errors import CorruptSegmentError
 
-_SETTLE_S: Final = 60.0  # for so long a complete candidate waits for its puts
+_SETTLE_S: Final = 60.0  # longest wait of a complete candidate for its puts
 _STEP_S: Final = 0.02
 
 
 async def open_feed(parts: Parts, source: PartitionSource, copy: CopyKey, reading: OpenReading) -> Feed:
-    """Return a feed that goes on where the objects of a copy end. Raises ArchiverError where they have a gap, or are a stranger's."""
-    silences = parts.sink.silence_counter.silences  # one while the end is read must show at the put
+    """Return a feed that continues at the end of a copy's objects. Raises ArchiverError if they have a gap, or are a stranger's."""
+    silences = parts.sink.silence_counter.silences  # a silence during the read must show at the put
     end = await parts.pool.call(parts.catalog.position_for_writers, copy)
     if end.key:
         refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
@@ -39,7 +39,7 @@ async def open_feed(parts: Parts, source: PartitionSource, copy: CopyKey, readin
     if not end.key:
         which = source.topic, source.partition
         log_start = (await parts.client.offsets([which]))[which].log_start
-        if log_start > 0:  # a clearing looks at it: a copy that begins lower has more
+        if log_start > 0:  # for clearing: a copy that begins lower has more
             writer.skip(log_start, HoleCause.EXPIRED, is_news=False)
     return Feed(writer=writer)
 
@@ -54,7 +54,7 @@ def begun_moment(
 ) -> Moment | None:
     """Return the moment from which a generation continues; None: it broke the rule for good.
 
-    A future moment was noted before the store's clock was set back: its age is unknown.
+    A future moment is from before the store's clock was set back: its age is unknown.
     """
     own, copy = Generation(instance=parts.instance, number=generation), entry.holder if entry is not None else None
     if isinstance(copy, CompleteCopy) and copy.generation == own and not copy.is_sure:
@@ -64,7 +64,7 @@ def begun_moment(
         moment = left.moment
     elif heard is not None:
         moment = heard.moment
-    else:  # before its entry was put, nothing of it was read
+    else:  # before the put of its entry, nothing of it was read
         moment = None if begun_at is None else Moment(epoch_ms(begun_at), 0)
     is_to_come = moment is not None and moment.at_ms > parts.clock.latest_ms(parts.sink.clock())
     return None if is_to_come else moment
@@ -75,7 +75,7 @@ def pump_of(parts: Parts, feed: Feed) -> Pump:
 
 
 async def settle(parts: Parts, readings: Collection[OpenReading]) -> None:
-    """Put everything a complete candidate holds; and report what is in storage."""
+    """Put all held records of a complete candidate, and report its end in storage."""
     until_s = parts.sink.clock() + _SETTLE_S
     for reading in readings:
         feed = reading.feed
@@ -89,7 +89,7 @@ async def settle(parts: Parts, readings: Collection[OpenReading]) -> None:
 
 
 def resume(parts: Parts, readings: Iterable[OpenReading]) -> None:
-    """Go on fetching for generations that had stopped for a switch."""
+    """Continue fetching for generations that had stopped for a switch."""
     for reading in readings:
         if reading.feed.is_paused:
             reading.feed.is_paused = False
@@ -98,7 +98,7 @@ def resume(parts: Parts, readings: Iterable[OpenReading]) -> None:
 
 
 def progress_of(place: RolePlace, reading: OpenReading) -> dict[str, Any]:
-    """Return how far a generation is, as the fields of a MomentNote."""
+    """Return the progress of a generation, as the fields of a MomentNote."""
     moment = reading.moment()
     return {
         "topic": place.topic,

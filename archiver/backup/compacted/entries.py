@@ -1,4 +1,4 @@
-"""Entries for a role log: each of the four kinds, made from the entry before it."""
+"""Builds role log entries of the four kinds, each from the entry before it."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def switch(before: RoleEntry, number: int, copy: CompleteCopy) -> RoleEntry:
 
 
 def unsure(before: RoleEntry, number: int, instance: str) -> RoleEntry:
-    """The holder may have values whose tombstones it has missed."""
+    """The current copy may have values whose tombstones it has missed."""
     holder = replace(before.holder, is_sure=False) if isinstance(before.holder, CompleteCopy) else before.holder
     return replace(before, type=EntryType.UNSURE, instance=instance, holder=holder, broke=number)
 

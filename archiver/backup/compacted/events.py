@@ -1,4 +1,4 @@
-"""Events between instances, and their encoding as records of the coordination topic (docs/format.md §13)."""
+"""Encodes and decodes events between instances, as records of the coordination topic (docs/format.md §13)."""
 
 import io
 import json
@@ -30,7 +30,7 @@ _NUMBER: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinationEvent:
-    """A request to look at the role log of a partition. Nothing else follows from it.
+    """A request to read the role log of a partition. It has no other effect.
 
     `offset`: the end of its copy, for people; -1: unknown.
     """
@@ -56,7 +56,7 @@ def encode_key(place: RolePlace) -> bytes:
 
 
 def encode_event(event: CoordinationEvent) -> Frame:
-    """Make a record of an event: its value by Avro's single-object encoding."""
+    """Encode an event as a record: its value in Avro's single-object encoding."""
     out = io.BytesIO()
     out.write(_lead())
     fields = {
@@ -76,7 +76,7 @@ def encode_event(event: CoordinationEvent) -> Frame:
 
 
 def events_in(frame: Frame) -> list[CoordinationEvent]:
-    """Decode the newest events in a frame. Of a record that its columns show to be none, no Python value is made."""
+    """Decode the newest events in a frame. Makes no Python value of a record whose columns rule out an event."""
     is_one = frame.column(Column.HEADER_COUNT) == 1
     bounds = (
         (Column.KEY_LENGTH, _MOST_BYTES),
@@ -91,7 +91,7 @@ def events_in(frame: Frame) -> list[CoordinationEvent]:
 
 
 def decode_event(record: PlainRecord) -> CoordinationEvent | None:
-    """Decode an event; None for anything else: everybody who may write to the topic may write anything."""
+    """Decode an event; None for anything else: any writer of the topic may write anything."""
     key, value = record.key or b"", record.value or b""
     lead = _lead()
     if not value.startswith(lead) or len(value) > _MOST_BYTES or len(key) > _MOST_BYTES:
@@ -107,7 +107,7 @@ def decode_event(record: PlainRecord) -> CoordinationEvent | None:
 def _event_of(
     fields: dict[str, Any], key: str, headers: Sequence[tuple[bytes, bytes | None]]
 ) -> CoordinationEvent | None:
-    """Raises ValueError for a place, an instance or a number that cannot be."""
+    """Raises ValueError for an impossible place, instance or number."""
     life = key.split("/")[1]
     ((name, number),) = headers
     if not is_partition_number(life) or name != _GENERATION or not _NUMBER.fullmatch(number or b""):
@@ -130,6 +130,6 @@ def _schema() -> Any:  # noqa: ANN401 - as fastavro has it
 
 @cache
 def _lead() -> bytes:
-    """What each value begins with: the mark, and the CRC-64 of the schema's canonical form, little-endian."""
+    """Return the prefix of each value: the mark, and the CRC-64 of the schema's canonical form, little-endian."""
     digits = fingerprint(to_parsing_canonical_form(json.loads(load_schema(COORDINATION))), "CRC-64-AVRO")
     return _MARK + bytes.fromhex(digits)

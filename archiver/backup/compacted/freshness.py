@@ -1,8 +1,8 @@
-"""Rule W: whether a generation has been read fast enough to have seen every tombstone, which Kafka keeps for `delete.retention.ms` only.
+"""Rule W: decides whether a generation was read fast enough to see all tombstones; Kafka keeps them `delete.retention.ms`.
 
-A moment is (t, L): at t, or later, the leader told its last stable offset L. Whoever has read all below L by then lacks no
-tombstone of before t. Those of later can be gone at t + delete.retention.ms at the earliest: so long may it take to read what the
-next moment tells.
+A moment is (t, L): at t, or later, the leader's last stable offset was L. A reader of all records below L has every
+tombstone of before t. Later tombstones can be gone at t + delete.retention.ms at the earliest: that is the longest time to
+reach the next moment.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class Answer(NamedTuple):
     asked_ms: int
     received_ms: int
     last_stable: int
-    position: int  # everything below was read, with this answer
+    position: int  # all records below were read, with this answer
     limit_ms: int  # delete.retention.ms, less the margin, as the topic has it now
 
 
@@ -40,7 +40,7 @@ def begun(moment: Moment) -> Freshness:
 
 
 def set_back(fresh: Freshness, by_ms: int) -> Freshness:
-    """Note that the clock was set back: all moments are earlier by that."""
+    """Note that the clock was set back: moves all moments back by that."""
 
     def earlier(moment: Moment) -> Moment:
         return moment._replace(at_ms=max(0, moment.at_ms - by_ms))
@@ -55,7 +55,7 @@ def set_back(fresh: Freshness, by_ms: int) -> Freshness:
 
 
 def note_limit(fresh: Freshness, now_ms: int, limit_ms: int) -> Freshness:
-    """Note how long tombstones are kept now, and whether it has been too long."""
+    """Note how long tombstones are kept now, and check the elapsed time against it."""
     least_ms = limit_ms if fresh.limit_ms is None else min(limit_ms, fresh.limit_ms)
     ahead_ms = limit_ms if fresh.ahead_limit_ms is None else min(limit_ms, fresh.ahead_limit_ms)
     is_broken = fresh.is_broken or now_ms - fresh.reached.at_ms >= least_ms
@@ -63,7 +63,7 @@ def note_limit(fresh: Freshness, now_ms: int, limit_ms: int) -> Freshness:
 
 
 def note_answer(fresh: Freshness, answer: Answer) -> Freshness:
-    """Take in the answer of a fetch. Once broken, always broken."""
+    """Take in the answer of a fetch. A broken state is final."""
     fresh = note_limit(fresh, answer.received_ms, answer.limit_ms)
     if fresh.is_broken:
         return fresh
@@ -81,7 +81,7 @@ def note_answer(fresh: Freshness, answer: Answer) -> Freshness:
 
 
 def note_durable(fresh: Freshness, durable: int) -> Freshness:
-    """Note that all below an offset is in storage."""
+    """Note that all records below an offset are in storage."""
     if fresh.flushing is None or durable < fresh.flushing.last_stable:
         return fresh
     return replace(fresh, durable=fresh.flushing, flushing=None)

@@ -1,7 +1,7 @@
-"""Watches whether the current copy of a partition is whole: each process looks it over now and then, as a reader would.
+"""Checks that the current copy of a partition is whole: each process reads its listing and facts regularly.
 
-An object that is gone, or that tells nothing, is damage: the next copy is due at once. Both instances look, so either may notice
-it. Nothing of that is written down: a process that starts again looks again.
+A missing or unreadable object is damage: the next copy is due at once. Both instances check, so either may notice
+it. The finding is not stored: a restarted process checks again.
 """
 
 import logging
@@ -13,20 +13,20 @@ log = logging.getLogger(__name__)
 
 
 class HolderWatch:
-    """Watches the holder of one partition. `first_s`: when it is looked over first; then every `every_s`."""
+    """Checks the current copy of one partition: at `first_s`, then every `every_s`."""
 
     def __init__(self, catalog: CopyCatalog, place: RolePlace, *, first_s: float, every_s: float) -> None:
-        self.problem = ""  # of the holder, as it was looked over last
-        self.since_ms: int | None = None  # since when that is known here
+        self.problem = ""  # of the copy that was checked last
+        self.since_ms: int | None = None  # time of the first finding here
         self._catalog = catalog
         self._place = place
         self._due_s = first_s
         self._every_s = every_s
         self._judged: Generation | None = None
-        self._reached = 0  # where the objects of that one ended, when it was whole
+        self._reached = 0  # the end of its objects, when it was whole
 
     def hasten(self, now_s: float) -> None:
-        """Check the current copy at the next look: another instance says that its turn is over."""
+        """Check the current copy at the next survey: another instance reports that its turn is over."""
         self._due_s = min(self._due_s, now_s)
 
     def note_holder(self, entry: RoleEntry | None) -> None:
@@ -37,7 +37,7 @@ class HolderWatch:
             self.forget()
 
     def forget(self) -> None:
-        """Forget the facts of the copy that was looked over last."""
+        """Forget the facts of the copy that was checked last."""
         if self._judged is not None:
             self._catalog.forget_facts(self._place.copy_key(self._judged))
             self._judged = None
@@ -46,7 +46,7 @@ class HolderWatch:
         return now_s >= self._due_s
 
     def look(self, copy: CompleteCopy, now_s: float, now_ms: int) -> None:
-        """Look the holder over. Called in a worker's thread, one call at a time."""
+        """Check the current copy. Called in a worker's thread, one call at a time."""
         problem = self._damage(copy)
         if problem and not self._still_holds(copy.generation):  # it was cleared meanwhile
             return

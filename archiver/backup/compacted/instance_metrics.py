@@ -1,4 +1,4 @@
-"""The metrics of a process of an instance, besides those that a backup has, too: each is declared here, once."""
+"""Declares the metrics that only the process of an instance has; it also has those of a backup."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -102,9 +102,9 @@ _FROM_ZERO: Final = (TURNS, GIVEN_UP, LOOK_FAILURES, CLEARED_OBJECTS, CLEARED_BY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillState:
-    """How far a generation is that this process fills."""
+    """The progress of a generation that this process fills."""
 
-    role: Role  # active: it is read; catch-up: it is to be
+    role: Role  # active: current; catch-up: next
     position: int
     high_watermark: int | None
     is_unsure: bool
@@ -112,7 +112,7 @@ class FillState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnState:
-    """A partition that this process holds."""
+    """The state of an assigned partition."""
 
     topic: str
     role: Role
@@ -134,7 +134,7 @@ NOTHING_SEEN: Final = CopyCounts(generations={}, bytes={}, alarms={})
 
 
 class InstanceMetrics:
-    """Counts what a process does, from any thread. `turns` and `standing` are asked at each scrape."""
+    """Counts events of a process, from any thread. `turns` and `standing` are called at each scrape."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class InstanceMetrics:
                 yield family_of(declared, values.get(declared, {}))
 
     def _begin_at_zero(self, topics: Iterable[str]) -> None:
-        """Show events that did not happen yet as 0: Prometheus sees no increase from nothing to 1."""
+        """Show events without an occurrence as 0: Prometheus sees no increase from a missing series to 1."""
         for topic in topics:
             for declared in _FROM_ZERO:
                 self._add(declared, topic, by=0)
@@ -198,7 +198,7 @@ class InstanceMetrics:
 def _gauges(turns: Iterable[TurnState], now_ms: int) -> dict[Declared, dict[Labels, float]]:
     values: dict[Declared, dict[Labels, float]] = defaultdict(dict)
     for turn in turns:
-        for role in Role:  # all of them: a series that is gone is no 0
+        for role in Role:  # all of them: a missing series is no 0
             _sum(values[ROLES], (turn.topic, role.value), turn.role is role)
         if turn.role_since_ms is not None:
             ages, age_s = values[ROLE_AGE], (now_ms - turn.role_since_ms) / 1000

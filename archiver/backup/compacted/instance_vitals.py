@@ -1,4 +1,4 @@
-"""The state of an instance's process for metrics and health checks: roles, progress, and problems by partition."""
+"""Reads the state of an instance's process for metrics and health checks: roles, progress, problems by partition."""
 
 import asyncio
 import re
@@ -37,10 +37,10 @@ class InstanceVitals(WorkerVitals[InstanceService]):
         super().__init__(since_boot_s)  # the clock of the service's feeds
         self._watch = StandingWatch(config)
 
-    # --- asked from the endpoint's threads
+    # --- called from the endpoint's threads
 
     def states(self) -> Iterator[PartitionState]:
-        """Yield the progress of each partition like a backup does: by the copy that is read."""
+        """Yield the progress of each partition as a backup does: by the current copy."""
         if self._service is None:
             return
         now_s, turns = self._clock(), dict(self._service.turns)
@@ -66,7 +66,7 @@ class InstanceVitals(WorkerVitals[InstanceService]):
             state = state_of_left(which, 0)
         elif holds in readings:
             state = state_of_feed(readings[holds].feed, now_s, retention_ms)
-        else:  # it is being opened, or cannot be
+        else:  # it is being opened, or opening fails
             pending_s = None if failing_since_s is None else now_s - failing_since_s
             state = replace(
                 state_of_left(which, 0), is_left=False, pending_since_s=pending_s, retention_ms=retention_ms
@@ -88,7 +88,7 @@ class InstanceVitals(WorkerVitals[InstanceService]):
         return NOTHING_SEEN if self._service is None else self._watch.standing
 
     def spell_roles(self) -> str:
-        """Say for people what the process is for the partitions that it has."""
+        """Spell the roles of the process in its partitions, for people."""
         roles = Counter(turn.role for turn in self.turns())
         told = ", ".join(f"{role.value} for {roles[role]}" for role in reversed(Role) if roles[role])
         return f"{spell_count(roles.total(), 'partition')}: {told}" if told else spell_count(0, "partition")
@@ -117,7 +117,7 @@ def _fill(reading: OpenReading, *, is_holder: bool) -> FillState:
 
 
 class StandingWatch:
-    """Reads the status of this process's partitions now and then, from storage. `standing` may be read from any thread."""
+    """Reads the status of this process's partitions regularly, from storage. `standing` may be read from any thread."""
 
     def __init__(self, config: ArchiverConfig) -> None:
         self._config = config
@@ -148,7 +148,7 @@ class StandingWatch:
 def _standing(
     status: CompactedStatus, held: Collection[RolePlace], active: Collection[RolePlace], service: InstanceService
 ) -> CopyCounts:
-    """Sum up by topic. The process adds what only it knows: damage that it found, logs that it asked about."""
+    """Sum up by topic. The process adds its own findings: damage, and log bounds."""
     told = {(alarm.place, alarm.kind) for alarm in alarms_in(status) if alarm.place in held or alarm.place is None}
     told |= {(turn.place, AlarmKind.DAMAGED) for turn in service.turns.values() if turn.holder_watch.problem}
     told |= {(place, AlarmKind.IN_QUESTION) for place in service.in_question if place in active}

@@ -1,4 +1,4 @@
-"""The present log bounds of compacted partitions in the cluster, for lives that still have a log."""
+"""Reads the log bounds of compacted partitions from the cluster, for clearing and `status`."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -24,9 +24,9 @@ async def ask_logs(
     places: Collection[RolePlace],
     report_refusal: Callable[[ArchiverError], None] = lambda _: None,
 ) -> dict[RolePlace, LogBounds]:
-    """Ask the cluster. Missing answers are left out: a hidden topic need not be gone.
+    """Return the bounds of logs. Missing answers are left out: a hidden topic may still exist.
 
-    The policy is the one that is archived with the topic. A life before the one that the cluster has is ended: NO_LOG.
+    The policy is the one archived with the topic. A life before the cluster's one has ended: NO_LOG.
     """
     described, refused = await client.describe_each({place.topic for place in places})
     lives = {place: _life_now(described, facts, place) for place in places}
@@ -43,9 +43,9 @@ async def ask_logs(
 
 
 def asker_of(archive: Archive, settings: KafkaSettings, report_refusal: Callable[[ArchiverError], None]) -> AskLogs:
-    """Return what asks the cluster where logs begin and end, each time through a client of its own. Raises StrangerError.
+    """Return a function that reads log bounds, through a new client at each call. Raises StrangerError.
 
-    `report_refusal` is called with the reason why a topic has no answer.
+    `report_refusal` is called with the reason for each topic without an answer.
     """
 
     async def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
@@ -67,7 +67,7 @@ def asker_of(archive: Archive, settings: KafkaSettings, report_refusal: Callable
 
 
 def policy_of(fact: TopicFact) -> str | None:
-    """Return the cleanup.policy that is in effect, as it was archived; None where that is not known."""
+    """Return the archived effective cleanup.policy; None if unknown."""
     return (fact.effective or {}).get(POLICY, fact.configs.get(POLICY))
 
 
@@ -77,5 +77,5 @@ def _life_now(described: _Described, facts: Mapping[str, TopicFact], place: Role
         return _NO_LIFE
     try:
         return fact.life_of_partition(topic.topic_id, place.partition).life
-    except KeyError:  # created again since it was recorded
+    except KeyError:  # recreated since its recording
         return _NO_LIFE

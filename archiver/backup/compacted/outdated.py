@@ -1,4 +1,4 @@
-"""Makes the next copy of a partition due where the one that is read was found to have keys that Kafka no longer has. Used by `verify`."""
+"""Makes the next copy of a partition due if the current one has keys that Kafka no longer has. Used by `verify`."""
 
 from typing import Final
 
@@ -12,9 +12,9 @@ _TRIES: Final = 3  # instances put entries, too
 
 
 def make_next_due(archive: Archive, copy: CopyKey) -> bool:
-    """Note in the role log that a copy is unsure, if it is read now and counts as sure. Returns whether it is noted as unsure, or read no more.
+    """Note in the role log that a copy is unsure, if it is current and sure. Returns whether it is noted as unsure, or no longer current.
 
-    Raises StoreError where the store refuses.
+    Raises StoreError if the store refuses.
     """
     place, generation = RolePlace.of_copy(copy), Generation.of_copy(copy)
     for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""One assigned compacted partition: looks at storage, lets the turn decide, and carries out the decision."""
+"""Works on one assigned compacted partition: surveys storage, lets the turn decide, and carries out the decision."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ from archiver.process.failpoints import reach
 
 log = logging.getLogger(__name__)
 
-_MOST_LOOKS: Final = 20  # one after the other, while each put an entry
+_MOST_LOOKS: Final = 20  # in a row, while each put an entry
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 300.0
 
@@ -73,18 +73,18 @@ class PartitionTurn:
         self.place = place_of(source)
         self.turn = Turn(instance=parts.instance)
         self.readings: dict[int, OpenReading] = {}
-        self.error: ArchiverError | None = None  # of the last look
+        self.error: ArchiverError | None = None  # of the last survey
         self._parts = parts
         self._terms = terms
         self._times = replace(parts.times, stagger_ms=stagger_ms)
-        self._earlier = earlier  # lives that this one continues
+        self._earlier = earlier  # the lives that this one continues
         self._history_begin = history_begin
         self._report_end = report_end
-        self._left: dict[int, LeftNote] = {}  # of generations that were filled here, and are not filled now
+        self._left: dict[int, LeftNote] = {}  # of generations that were filled here earlier
         self._log = RoleLog(None, {})
         self._first_seen_ms: int | None = None
-        self.due_ms: int | None = None  # when the next copy is due, as of the last look
-        self.failing_since_s: float | None = None  # nothing was seen, or something could not be gone on with
+        self.due_ms: int | None = None  # when the next copy is due, by the last survey
+        self.failing_since_s: float | None = None  # the survey failed, or a generation could not be continued
         every_s = parts.times.takeover_ms / 1000  # the longest silence of an instance without consequences
         first_s = parts.sink.clock() + share_of(source.topic, source.partition, parts.times.takeover_ms) / 1000
         self.holder_watch = HolderWatch(parts.catalog, self.place, first_s=first_s, every_s=every_s)
@@ -96,7 +96,7 @@ class PartitionTurn:
 
     @property
     def role_since_ms(self) -> int | None:
-        """Time of the entry that gave this instance its role for the partition."""
+        """Put time of the entry that gave this instance its role for the partition."""
         newest, put_at = self._log
         entry = None if newest is None else newest.entry
         candidate = entry.candidate.number if entry is not None and entry.candidate is not None else None
@@ -108,14 +108,14 @@ class PartitionTurn:
     def retention_ms(self) -> int | None:
         return self._terms().retention_ms
 
-    # --- from look to look
+    # --- surveys
 
     def wake(self) -> None:
-        """Have the partition looked at soon. On the loop only."""
+        """Survey the partition soon. On the loop only."""
         self._woken.set()
 
     def wake_by_hint(self) -> None:
-        """Have the partition looked at soon, and what another instance holds of it looked over, too: the hint may be about that."""
+        """Survey the partition soon, and check another instance's current copy, too: the hint may be about that."""
         if self.turn.holds is None:
             self.holder_watch.hasten(self._parts.sink.clock())
         self.wake()
@@ -148,9 +148,9 @@ class PartitionTurn:
                 is_woken = False
 
     async def _is_quiet(self) -> bool:
-        """Tell whether the role log is as it was at the last look, by a listing that all partitions share, and nothing is to be done.
+        """Return whether no work is due and the role log has not changed since the last survey, by a shared listing.
 
-        Nothing is decided on that: in any other case the partition looks by itself.
+        No decision depends on it: in any other case the partition surveys by itself.
         """
         if self.error is not None or self.turn.candidacy is not None:
             return False
@@ -194,7 +194,7 @@ class PartitionTurn:
         ends: dict[int, CopyEnd] = {}
         readers_end = 0
         if entry is not None and candidate is not None and self._is_complete(candidate):
-            # What readers are given is asked for first: the copy must reach it.
+            # The end for readers is read first: the copy must reach it.
             given = await parts.pool.call(parts.catalog.end_for_readers, place, entry, self._history_begin)
             await self._cut_check.refuse_cut_log(given.archived)
             readers_end = given.offset
@@ -202,7 +202,7 @@ class PartitionTurn:
             ends[candidate.number] = CopyEnd(state.end, state.is_whole, state.has_expired)
             if not state.is_whole:
                 self._give_up(candidate.number)
-            if state.has_expired:  # an earlier process read it, and ended before it could note that
+            if state.has_expired:  # an earlier process read it, and ended before its note
                 self.readings[candidate.number].is_unsure = True
                 self._tell(Broke(candidate.number))
         sight = StoredState(
@@ -218,7 +218,7 @@ class PartitionTurn:
         return sight
 
     async def _look_over_holder(self, entry: RoleEntry | None) -> None:
-        """Check the current copy, if it is time: damage must be noticed even if nothing else is due."""
+        """Check the current copy if that is due: damage must be noticed even without other work."""
         parts, watch, now_s = self._parts, self.holder_watch, self._parts.sink.clock()
         watch.note_holder(entry)
         if entry is not None and isinstance(entry.holder, CompleteCopy) and watch.is_due(now_s):
@@ -239,7 +239,7 @@ class PartitionTurn:
         self._tell(GaveUp(generation))
 
     def _is_complete(self, candidate: Generation) -> bool:
-        """Return whether our candidate could take over now. If it never can, no object is asked."""
+        """Return whether our candidate could take over now. If it never can, reads no object."""
         reading, is_own = self.turn.readings.get(candidate.number), candidate.instance == self._parts.instance
         return is_own and reading is not None and reading.is_complete and self.turn.may_hold(candidate.number)
 
@@ -272,7 +272,7 @@ class PartitionTurn:
     # --- decisions
 
     async def _carry_out(self, effects: Sequence[Effect]) -> bool:
-        """Carry out decisions, in this order. Returns whether an entry was put; the next look shows the result."""
+        """Carry out decisions, in this order. Returns whether an entry was put; the next survey shows the result."""
         self._announce()
         has_put, failed = False, None
         for effect in effects:
@@ -282,7 +282,7 @@ class PartitionTurn:
                 case Open(generation):
                     try:
                         await self._open(generation)
-                    except ArchiverError as error:  # what else was decided does not depend on it
+                    except ArchiverError as error:  # the other decisions do not depend on it
                         failed = error
                         self._note_failure(generation, error)
                 case Tell(kind):
@@ -299,12 +299,12 @@ class PartitionTurn:
         return has_put
 
     def _note_failure(self, generation: int, error: ArchiverError) -> None:
-        """Give up a candidate with a damaged or foreign object: that would not change."""
+        """Give up a candidate with a damaged or foreign object: a retry would not help."""
         if isinstance(error, CorruptSegmentError | StrangerError):
             self._tell(GaveUp(generation))
 
     async def _open(self, generation: int) -> None:
-        """Fill a generation from where its objects end. If that fails, the next look wants it again."""
+        """Fill a generation from the end of its objects. If that fails, the next survey retries."""
         parts = self._parts
         pump = next((one for one in parts.pumps if self._key not in one.feeds), None)
         if pump is None or parts.sink.clock() < self._open_again_s:
@@ -337,7 +337,7 @@ class PartitionTurn:
         reach("reading.opened")
 
     def _tell_position(self, reading: OpenReading) -> None:
-        """A copy that begins above offset 0 has nothing before: the log begins there."""
+        """Report the position to the turn: a copy that begins above offset 0 has nothing before: the log begins there."""
         reading.note_set_back(reading.feed)
         reading.report_durable()
 
@@ -345,12 +345,12 @@ class PartitionTurn:
         return Generation(instance=self._parts.instance, number=generation)
 
     def notes(self) -> tuple[list[MomentNote], list[LeftNote]]:
-        """Return the progress of generations that are filled here, and of those that were."""
+        """Return the progress of generations that are or were filled here."""
         filled = [MomentNote(**progress_of(self.place, reading)) for reading in self.readings.values()]
         return filled, list(self._left.values())
 
     def _leave(self, reading: OpenReading) -> None:
-        """Stop filling a generation that another process continues: it must know how far it was read, and until when."""
+        """Stop filling a generation that another process continues: that one needs position and time of the last read."""
         del self.readings[reading.generation]
         left_ms = self._parts.clock.earliest_ms(self._parts.sink.clock())
         self._left[reading.generation] = LeftNote(**progress_of(self.place, reading), left_ms=left_ms)
@@ -362,7 +362,7 @@ class PartitionTurn:
             pump_of(self._parts, reading.feed).drop(reading.feed)
             reach("reading.closed")
 
-    # --- feeds that end, and the end
+    # --- ended feeds, and the end
 
     @property
     def _key(self) -> tuple[str, int]:
@@ -372,12 +372,12 @@ class PartitionTurn:
         return any(reading.feed is feed for reading in self.readings.values())
 
     def note_durable(self, feed: Feed) -> None:
-        """Note that something of a generation that is filled here became durable: the partition fails no longer."""
+        """Note durable records of a generation that is filled here: they end the failure of the partition."""
         if self.fills(feed):
             self.failing_since_s = None
 
     def note_ended(self, feed: Feed) -> None:
-        """Note that a feed has ended with an error: the generation continues after a pause, where its objects end."""
+        """Note that a feed has failed: the generation continues after a pause, at the end of its objects."""
         for generation, reading in list(self.readings.items()):
             if reading.feed is feed and feed.error is not None:
                 self._leave(reading)
@@ -396,12 +396,12 @@ class PartitionTurn:
                 self._report_end(self, feed.error)
 
     def _count_as_failing(self, error: ArchiverError, since_s: float) -> None:
-        """Count the partition as failing until something is durable, or a look finds nothing left to do; not for a deleted topic."""
+        """Count the partition as failing until a put succeeds, or a survey finds no work; not for a deleted topic."""
         if not isinstance(error, TopicGoneError):
             self.failing_since_s = self.failing_since_s or since_s
 
     def group_hint(self, archive_mark: str) -> Hint | None:
-        """Return up to where the current copy is in storage, as a commit that shows its lag; None: it is not filled here."""
+        """Return the stored end of the current copy, as a commit that shows its lag; None: it is not filled here."""
         reading = None if self.turn.holds is None else self.readings.get(self.turn.holds)
         if reading is None:
             return None

@@ -1,6 +1,6 @@
-"""Notes how far a process has read each generation, and reads what all processes of both instances noted.
+"""Notes the reading progress of a process in each generation, and reads the notes of all processes of both instances.
 
-The store's clock is learnt from the times of these notes.
+The times of these notes show the store's clock.
 """
 
 import logging
@@ -47,16 +47,16 @@ class ProgressNotes:
         self._clock = clock
         self._troubles = troubles
         self._limits = _limits_of(config)
-        self._pool = Workers(2, "moments")  # must not wait behind what takes long
+        self._pool = Workers(2, "moments")  # must not wait behind slow work
         self._next_note = first_note()
         self._uncleared = ""  # why old notes could not be deleted
         self._has_warned_uncleared = False
-        # Generations that this process has left, and for how long it notes them.
+        # Generations that this process has left, and until when it notes them.
         self._left: dict[GenerationPlace, tuple[LeftNote, float]] = {}
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
 
     def heard(self, place: RolePlace) -> Mapping[Generation, HeardMoment]:
-        """Return what processes noted last of the generations of a partition."""
+        """Return the latest notes of processes about the generations of a partition."""
         return self._heard.get(place, {})
 
     def remember(self, turn: PartitionTurn) -> None:
@@ -65,7 +65,7 @@ class ProgressNotes:
         self._left |= {note.place: (note, until_s) for note in turn.notes()[1]}
 
     async def note(self, turns: Collection[PartitionTurn]) -> None:
-        """Note how far each generation was read, and read what the others have noted."""
+        """Note the progress of each generation, and read the notes of the others."""
         moments, left = self._moments(turns)
         archive, note = self._archive, self._next_note
         self._next_note = note.following
@@ -75,14 +75,14 @@ class ProgressNotes:
         try:
             await self._pool.call(clear_old_moments, archive, self._name, *note, self._clock.earliest_now_ms())
         except (StoreError, StoreTemporaryError) as error:  # only space is lost
-            # An outage is reported by what needs the store. So this is a missing right, if it fails again while all else works.
+            # Other work reports an outage of the store. A repeated failure here alone means a missing permission.
             if str(error) == self._uncleared and not self._has_warned_uncleared and not self._troubles.is_any:
                 self._has_warned_uncleared = True
                 log.warning("%s; what it has noted of its reading before stays", error)
             self._uncleared = str(error)
 
     def _moments(self, turns: Collection[PartitionTurn]) -> tuple[list[MomentNote], list[LeftNote]]:
-        """Return the progress of this process's generations, and of those that it has left unless others have noted more."""
+        """Return the progress of this process's generations, and of those that it has left, unless others noted more."""
         told = [turn.notes() for turn in turns]
         moments = [note for filled, _ in told for note in filled]
         working = {note.place for note in moments}

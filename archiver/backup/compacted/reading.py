@@ -1,4 +1,4 @@
-"""A generation that this process fills: its feed, and how fresh it is (rule W)."""
+"""A generation that this process fills: its feed, and its freshness by rule W. Used by the partition's turn."""
 
 import logging
 from collections.abc import Callable
@@ -21,17 +21,17 @@ log = logging.getLogger(__name__)
 class Clock(Protocol):
     """The store's clock, as two bounds."""
 
-    set_back_ms: int  # by how much it was set back in all
+    set_back_ms: int  # the total by which it was set back
 
     def earliest_ms(self, at_s: float) -> int:
-        """Return what the store's clock had surely reached at a time of this process's clock."""
+        """Return a time that the store's clock had surely reached at a time of this process's clock."""
 
     def latest_ms(self, at_s: float) -> int:
-        """Return what the store's clock had surely not passed."""
+        """Return a time that the store's clock had surely not passed."""
 
 
 class HeldBackError(StoreTemporaryError):
-    """The holder may have missed tombstones, and its role log does not say so yet: nothing is put before it does."""
+    """The current copy may have missed tombstones: nothing is put before its role log has noted that."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -41,16 +41,16 @@ class OpenReading:
     generation: int
     clock: Clock
     now_s: Callable[[], float]
-    limit_ms: Callable[[], int]  # how long tombstones are kept now, less the margin
+    limit_ms: Callable[[], int]  # the present retention of tombstones, less the margin
     tell: Callable[[Event], object]
-    wake: Callable[[], None]  # have the partition looked at soon
+    wake: Callable[[], None]  # survey the partition soon
     wants_end: Callable[[], bool]  # whether to stop as soon as it is complete
     may_put: Callable[[], bool]
     fresh: Freshness
     is_unsure: bool
     opened_s: float
-    set_back_ms: int = 0  # how much of what the clock was set back is taken in
-    try_again_s: float = 0.0  # when it stops for a switch again
+    set_back_ms: int = 0  # the part of the clock's set-back that is taken in
+    try_again_s: float = 0.0  # time of the next stop for a switch
     feed: Feed = field(init=False)
 
     def watch(self, feed: Feed) -> None:
@@ -60,7 +60,7 @@ class OpenReading:
     # --- events of the feed
 
     def note_answer(self, feed: Feed, answer: fetch.Fetched, asked_s: float) -> None:
-        """Take in a broker's answer. Brokers that name topics by id (3.1) are known to keep tombstones long enough."""
+        """Take in a broker's answer. Brokers with topic ids (3.1) keep tombstones long enough."""
         if answer.error is not None:
             return
         is_of_leader = feed.replica is None
@@ -86,7 +86,7 @@ class OpenReading:
             self.wake()
 
     def note_skip(self, feed: Feed, cause: HoleCause) -> None:
-        """Become unsure where records expired behind those that were read: they may have replaced or deleted some of these."""
+        """Become unsure if records expired behind the read ones: they may have replaced or deleted some of these."""
         has_records = feed.writer.newest_base is not None or feed.writer.holds_records
         if cause is HoleCause.EXPIRED and has_records and not self.is_unsure:
             log.warning(
@@ -97,7 +97,7 @@ class OpenReading:
             self._break()
 
     def _break(self) -> None:
-        """Become unsure, and tell the turn at once: a current copy must put nothing before its role log says so."""
+        """Become unsure, and notify the turn at once: a current copy puts nothing before its role log has noted that."""
         self.is_unsure = True
         self.tell(Broke(self.generation))
         self.wake()
@@ -105,10 +105,10 @@ class OpenReading:
     def note_set_back(self, feed: Feed) -> None:
         self.tell(FetchEvent(self.generation, feed.fetch_offset, NO_END_OFFSET, is_of_leader=False))
 
-    # --- what the turn asks
+    # --- called by the turn
 
     def report_durable(self) -> None:
-        """Tell the turn the end in storage."""
+        """Report the end in storage to the turn."""
         writer = self.feed.writer
         self.tell(Put(self.generation, writer.durable_position, writer.objects_end))
 
@@ -121,7 +121,7 @@ class OpenReading:
         return self.fresh.durable
 
     def check_time(self) -> bool:
-        """Note that time has passed. Returns whether that breaks the rule just now."""
+        """Check the elapsed time. Returns whether it breaks the rule just now."""
         if self.is_unsure:
             return False
         self._keep_to_clock()
@@ -135,7 +135,7 @@ class OpenReading:
             self.fresh, self.set_back_ms = set_back(self.fresh, told_ms - self.set_back_ms), told_ms
 
     def refuse_put(self, held: FinishedSegment) -> None:
-        """Stop a current copy from putting objects that may lack a tombstone, until its role log says so. Called in the writer's thread."""
+        """Raise HeldBackError if a current copy may lack a tombstone that its role log has not noted. Called in the writer's thread."""
         limit_ms = self.fresh.limit_ms
         set_back_ms = self.clock.set_back_ms - self.set_back_ms
         passed_ms = self.clock.latest_ms(self.now_s()) - self.fresh.reached.at_ms + set_back_ms

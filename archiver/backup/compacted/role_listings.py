@@ -1,4 +1,4 @@
-"""Listings of whole topics' role logs, shared by all partitions of a process: without news a partition need not look itself."""
+"""Lists the role logs of whole topics for all partitions of a process: unchanged partitions need no listing of their own."""
 
 import asyncio
 from collections import defaultdict
@@ -23,7 +23,7 @@ class _Listed(NamedTuple):
 
 
 class RoleListings:
-    """Lists a topic on demand, at most twice in an interval. Nothing is decided by it: on news a partition looks itself."""
+    """Lists a topic on demand, at most twice in an interval. No decision depends on it: a changed partition is surveyed."""
 
     def __init__(self, archive: Archive, pool: Workers, clock: Callable[[], float], interval_s: float) -> None:
         self._archive = archive
@@ -35,7 +35,7 @@ class RoleListings:
         self._listing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def numbers(self, place: RolePlace) -> Numbers:
-        """Return the entries of a role log, and when each was put, as they were half an interval ago, or later."""
+        """Return the entries of a role log with their put times, at most half an interval old."""
         self._topics.add(place.topic)
         which = place.topic if len(self._topics) <= _FEW else ""
         async with self._listing[which]:

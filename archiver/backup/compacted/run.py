@@ -26,9 +26,9 @@ def run_instance(
     notice: Callable[[str], None],
     say: Callable[[str], None],
 ) -> None:
-    """Copy compacted topics as one of two instances, until stopped. Returns when held records are durable or dropped.
+    """Copy compacted topics as one of two instances until stopped. Returns when held records are durable or dropped.
 
-    `notice` is called every second with what the process is for its partitions, once it has some; `say` with each change, once.
+    `notice` is called every second with the roles of the process, once it has partitions; `say` once for each change.
     """
     refuse_stranger_instance(config, name)
     sweep_defects()
@@ -75,7 +75,7 @@ def run_instance(
 
 
 def refuse_stranger_instance(config: ArchiverConfig, name: str) -> None:
-    """Raise UsageError unless the configuration has instances, and this is one of them."""
+    """Raise UsageError unless this instance is one of the configured ones."""
     if not config.compacted.enabled:
         raise UsageError(
             "compacted.enabled: is false; set it to true, with compacted.instances, for both instances alike"

@@ -1,4 +1,4 @@
-"""A process of an instance, until it is stopped: its assigned partitions, and what they share."""
+"""The service of an instance: works on its assigned partitions until stopped, and owns their shared parts."""
 
 import asyncio
 import logging
@@ -50,7 +50,7 @@ class InstanceRequest:
     config: CompactedConfig
     name: str
     begins_first: bool
-    pin_ms: int  # so long the copies stay that an unfinished restore reads
+    pin_ms: int  # how long copies stay that an unfinished restore reads
     counts: InstanceMetrics
 
 
@@ -59,18 +59,18 @@ class InstanceService(GroupWorker):
 
     def __init__(self, request: InstanceRequest, group: GroupSettings, pool: Workers) -> None:
         super().__init__(request.backup, group, pool)
-        # The clock of the sink is `since_boot_s`: also of what a machine sleeps through, the store knows.
+        # The clock of the sink is `since_boot_s`: the store's clock continues while a machine sleeps.
         self._request = request
         self._config = request.config
         self._clock = StoreClock()
         self._notes = ProgressNotes(self.archive, request.name, request.config, self._clock, self.troubles)
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
-        self._hinted_again_s: dict[TopicPartition, float] = {}  # from when on a hint wakes a partition again
+        self._hinted_again_s: dict[TopicPartition, float] = {}  # time from which a hint wakes a partition again
         self._committed: dict[TopicPartition, Hint] = {}
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._catalog = CopyCatalog(self._sink.archive)
-        self.in_question: Collection[RolePlace] = ()  # whose copies are not cleared, for now
+        self.in_question: Collection[RolePlace] = ()  # partitions whose copies are not cleared for now
 
     @property
     def archive(self) -> Archive:
@@ -149,7 +149,7 @@ class InstanceService(GroupWorker):
         )
 
     async def _leave(self) -> None:
-        """Put held records, note how far they were read, and leave the group."""
+        """Put held records, note the progress, and leave the group."""
         turns, hints = list(self.turns.values()), self._moved_hints(self.turns)
         for task in [*self._running.values(), *self._tasks]:
             task.cancel()
@@ -175,7 +175,7 @@ class InstanceService(GroupWorker):
         for key in list(self.held):
             self._see_to(key)
 
-    # --- partitions come and go
+    # --- assignment
 
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
         self.held |= set(partitions)
@@ -183,7 +183,7 @@ class InstanceService(GroupWorker):
             self._see_to(key)
 
     def _see_to(self, key: TopicPartition) -> None:
-        """Have a held partition worked on, in the life that it has now."""
+        """Begin work on an assigned partition, in its present life."""
         topic, fact = self.topics.described.get(key[0]), self.topics.facts.get(key[0])
         if topic is None or fact is None or key not in self.held or key[1] not in topic.partitions:
             return
@@ -214,7 +214,7 @@ class InstanceService(GroupWorker):
         self._running[key] = asyncio.get_running_loop().create_task(turn.run())
 
     def _take(self, key: TopicPartition) -> PartitionTurn | None:
-        """Stop looking at a partition. Returns the work to end."""
+        """Stop surveys of a partition. Returns the work to end."""
         self.troubles.forget(key)
         self.troubles.forget(("look", *key))
         task, turn = self._running.pop(key, None), self.turns.pop(key, None)
@@ -229,7 +229,7 @@ class InstanceService(GroupWorker):
             self._notes.remember(turn)
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
-        # The commit is for people: role logs and objects have everything.
+        # The commit is for people: role logs and objects have all state.
         hints = self._moved_hints(partitions)
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
@@ -260,7 +260,7 @@ class InstanceService(GroupWorker):
             self._spawn(self._branch_off(turn))
 
     async def _branch_off(self, turn: PartitionTurn) -> None:
-        """Continue in a child life: the log was truncated, and its copies are another history now."""
+        """Continue in a child life after a truncation: the existing copies have another history."""
         key = (turn.source.topic, turn.source.partition)
         try:
             self.topics.facts[key[0]] = await self._opener.record_cut(turn.source)
@@ -270,7 +270,7 @@ class InstanceService(GroupWorker):
         self._see_to(key)
 
     def _moved_hints(self, partitions: Iterable[TopicPartition]) -> Sequence[Hint]:
-        """Return the ends of current copies that moved since they were committed to the group. Nothing is decided by them."""
+        """Return the ends of current copies that moved since their last commit to the group. No decision depends on them."""
         turns = {key: self.turns[key] for key in sorted(partitions) if key in self.turns}
         found = {key: hint for key, turn in turns.items() if (hint := turn.group_hint(self._group.archive)) is not None}
         moved = {key: hint for key, hint in found.items() if hint != self._committed.get(key)}
@@ -294,7 +294,7 @@ class InstanceService(GroupWorker):
         await self._notes.note(self.turns.values())
 
     async def _keep_clearing(self) -> None:
-        """Clear former copies of partitions for which this process is active."""
+        """Clear former copies of the partitions that this process is active for."""
         clearer = Clearer(
             self.archive,
             self.client,
@@ -317,7 +317,7 @@ class InstanceService(GroupWorker):
                 self.troubles.note_works("clearing")
 
     def _publish(self, kind: str, place: RolePlace, generation: int) -> None:
-        """Have the other instance's processes look at a role log now."""
+        """Send a hint to the other instance's processes to read a role log now."""
         event = CoordinationEvent(
             kind=kind,
             instance=self._request.name,
@@ -333,7 +333,7 @@ class InstanceService(GroupWorker):
             self._wake_by_hints(await self._coordination.hints())
 
     def _wake_by_hints(self, places: Collection[RolePlace]) -> None:
-        """Wake the turns of partitions, each once an interval: it looks by itself as often."""
+        """Wake the turns of partitions, each once an interval: as often as they survey by themselves."""
         now_s = since_boot_s()
         for place in places:
             key = (place.topic, place.partition)

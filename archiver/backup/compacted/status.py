@@ -1,4 +1,4 @@
-"""The status of compacted topics, from storage alone: active instances, copies, next turns, and what keeps copies from being cleared."""
+"""Reads the status of compacted topics from storage alone: active instances, copies, next turns, and blocks of clearing."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,14 +42,14 @@ from archiver.config.model import ArchiverConfig, CompactedConfig
 from archiver.errors import NotWholeError
 
 _DAY_MS: Final = 86_400_000
-_NEVER_MS: Final = 100 * 365 * _DAY_MS  # with such a delay nothing is cleared, so nothing is asked
+_NEVER_MS: Final = 100 * 365 * _DAY_MS  # with such a delay nothing is cleared, so nothing is read
 
 Heard = Mapping[RolePlace, Mapping[Generation, HeardMoment]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationStatus:
-    """A generation that exists, or is next."""
+    """An existing generation, or the next one."""
 
     generation: Generation
     role: str  # active, catch-up or left
@@ -57,20 +57,20 @@ class GenerationStatus:
     objects: int
     bytes: int
     heard_ms: int | None
-    moment_ms: int | None  # all of the log as it was then has been read
-    kept: tuple[str, ...]  # what keeps it, where it is left
+    moment_ms: int | None  # the whole log of that time has been read
+    kept: tuple[str, ...]  # reasons to keep it, if it is left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """A partition in one life. `problem`: why its role log is unreadable; then all else is empty."""
+    """A partition in one life. `problem`: the fault of an unreadable role log; then all else is empty."""
 
     place: RolePlace
     is_live: bool  # no later life of the topic has this partition
     number: int
     type: EntryType | None = None
     holder: Holder = None
-    since_ms: int | None = None  # since when the holder holds
+    since_ms: int | None = None  # when the current copy became current
     begun_ms: int | None = None  # when its generation was begun
     unsure_ms: int | None = None
     replaced: Holder = None
@@ -79,12 +79,12 @@ class PartitionStatus:
     due_ms: int | None = None  # when the next turn is due, or was
     generations: tuple[GenerationStatus, ...] = ()
     log: LogBounds | None = None
-    reached: int | None = None  # up to where the holder was read, by its objects; None: these were not asked
-    damage: tuple[str, ...] = ()  # of the holder, if its objects were asked
-    alarms: tuple[str, ...] = ()  # what else keeps copies from going
-    doubt: str = ""  # why the history under `topics/`, which is read, may lack deletions
+    reached: int | None = None  # end of the current copy, by its objects; None: these were not read
+    damage: tuple[str, ...] = ()  # of the current copy, if its objects were read
+    alarms: tuple[str, ...] = ()  # other reasons that block clearing
+    doubt: str = ""  # reasons why the history under `topics/`, if current, may lack deletions
     kept_ms: int | None = None  # delete.retention.ms, as archived
-    limit_ms: int | None = None  # so long may a reading take: that, less compacted.margin
+    limit_ms: int | None = None  # longest reading time: that, less compacted.margin
     problem: str = ""
 
     @property
@@ -101,18 +101,18 @@ class CompactedStatus:
 
     now_ms: int
     partitions: tuple[PartitionStatus, ...]
-    heard_ms: Mapping[str, int | None]  # when each instance was last heard of
+    heard_ms: Mapping[str, int | None]  # time of the last note of each instance
     missing: tuple[RolePlace, ...]  # partitions of compacted topics without any copy
-    problems: tuple[str, ...]  # of facts that cannot be read
+    problems: tuple[str, ...]  # of unreadable facts
     takeover_ms: int
     limits: str  # the source of the limits
 
 
 @dataclass(slots=True)
 class StatusReader:
-    """Reads the status. `ask_logs` None: from storage alone, and objects are asked only where something may go, if `asks_objects`.
+    """Reads the status. `ask_logs` None: from storage alone, and objects only if a deletion is possible and `asks_objects` is set.
 
-    `takes_noted`: the limits are those that the instances have noted, because there is no configuration.
+    `takes_noted`: use the limits in the instances' notes, for lack of a configuration.
     """
 
     archive: Archive
@@ -152,7 +152,7 @@ class StatusReader:
         )
 
     def _take_limits(self, notes: Mapping[str, InstanceNotes]) -> str:
-        """Take the limits that an instance has noted last, where they are wanted. Returns whose limits are in force."""
+        """Use the last limits in an instance's note, if requested. Returns the source of the limits."""
         if not self.takes_noted:
             return "of the configuration"
         told = [(one.limits.heard_at, name, one.limits.limits) for name, one in notes.items() if one.limits]
@@ -163,7 +163,7 @@ class StatusReader:
         return f"as instance {name} noted at {spell_ms(epoch_ms(at))}"
 
     def _doubts(self, surveyed: Iterable[Surveyed], facts: Mapping[str, TopicFact]) -> dict[RolePlace, str]:
-        """Say of partitions whose history is read why that may lack deletions."""
+        """Return why the current history of partitions may lack deletions."""
         places = [one.place for one in surveyed if one.log.entry is not None and one.log.entry.holder == HISTORY]
         names = {place.topic for place in places} & facts.keys()
         if not names:
@@ -180,7 +180,7 @@ class StatusReader:
         return found
 
     def _survey(self, facts: Mapping[str, TopicFact]) -> ClearingSurvey:
-        """Return a survey that decides as a clearing does; without a cluster to ask, by the policies that are archived."""
+        """Return a survey that decides as a clearing does; without a cluster, by the archived policies."""
         compacted = self.config.compacted
         delay_ms = compacted.clear_delay_ms if self.asks_objects else _NEVER_MS
         rules = ClearingRules(delay_ms=delay_ms, keep_generations=compacted.keep_generations)
@@ -245,7 +245,7 @@ class StatusReader:
 
 
 def _with_limits(config: CompactedConfig, limits: NotedLimits) -> CompactedConfig:
-    """Return a configuration with the limits of a note, each at most a hundred years: whoever may put notes may put any number."""
+    """Return a configuration with the limits of a note, each at most a hundred years: a note may have any number."""
     noted = {
         "log_backup_length_days": min(limits.length_ms, _NEVER_MS) / _DAY_MS,
         "takeover_ms": min(limits.takeover_ms, _NEVER_MS),
@@ -306,7 +306,7 @@ def _generations(one: Surveyed, heard: Heard, rules: ClearingRules) -> Iterator[
 
 
 def archived_logs(facts: Mapping[str, TopicFact], places: Iterable[RolePlace]) -> dict[RolePlace, LogBounds]:
-    """Return of each log its archived policy, where that has `compact`: else nothing is held against a copy."""
+    """Return each log with its archived policy, if that has `compact`: otherwise nothing contradicts a copy."""
     return {place: _archived_log(facts.get(place.topic), place) for place in places}
 
 

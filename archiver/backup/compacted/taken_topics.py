@@ -1,4 +1,4 @@
-"""The topics that an instance takes: included, compacted, and recorded in the archive; and what their configs say."""
+"""Lists the topics that an instance copies (included, compacted, recorded in the archive), and reads their configs."""
 
 import logging
 import math
@@ -29,7 +29,7 @@ _LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
 
 @dataclass(slots=True, kw_only=True)
 class TakenTopics:
-    """What `refresh` found last. A topic that was compacted once stays, until its history holds again."""
+    """Topics of the last `refresh`. A topic that was compacted once stays until its history is current again."""
 
     request: BackupRequest
     client: KafkaClient
@@ -40,8 +40,8 @@ class TakenTopics:
     described: Mapping[str, TopicDescription] = field(default_factory=dict)
     facts: dict[str, TopicFact] = field(default_factory=dict)
     terms: dict[str, Terms] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # topics without copies, and the reported reason
-    _without_since_s: dict[str, float] = field(default_factory=dict)  # topics whose ids are missing
+    left_out: dict[str, str] = field(default_factory=dict)  # topics without copies, with the reported reason
+    _without_since_s: dict[str, float] = field(default_factory=dict)  # topics with missing ids
     _has_failed: bool = False  # a topic could not be recorded in the last refresh
 
     async def refresh(self) -> None:
@@ -71,7 +71,7 @@ class TakenTopics:
     async def _take(
         self, topic: TopicDescription, configs: LearnedConfigs, *, was_copied: bool
     ) -> TopicDescription | None:
-        """Return a topic that is taken, as it is described from now on; what was learnt of it is noted. None: it is left out."""
+        """Return the description of a topic to copy, and note its configs. None: it is left out."""
         effective = configs.found[topic.name].effective if topic.name in configs.found else {}
         if not was_copied and not says_compact(effective.get(POLICY, "")):
             if POLICY not in effective and (refused := configs.refused.get(topic.name)) is not None:
@@ -90,14 +90,14 @@ class TakenTopics:
         return topic
 
     def _terms_of(self, fact: TopicFact, effective: Mapping[str, str]) -> Terms:
-        """Return what holds now: unknown is no change, so what cannot be asked is as it was archived; of a topic with copies, compacted."""
+        """Return the present terms. Unknown configs count as archived; a topic with copies counts as compacted."""
         known = effective if POLICY in effective else fact.effective or {}
         is_now = says_compact(known[POLICY]) if POLICY in known else is_compacted(fact) is not False
         retention_ms = _retention_ms(known.get(POLICY, ""), known)
         return Terms(is_compacted=is_now, kept_ms=self._kept_ms(known), retention_ms=retention_ms)
 
     def _tell_refused(self, refused: Mapping[str, Refusal]) -> set[str]:
-        """Tell why no copies of topics are made. Returns the topics that brokers report without the id that they had: these are told when that lasts."""
+        """Report why no copies of topics are made. Returns topics whose brokers report no id any more: reported when that lasts."""
         without = {name for name, error in refused.items() if isinstance(error, LostTopicIdError)}
         now_s = self.request.sink.clock()
         self._without_since_s = {name: self._without_since_s.get(name, now_s) for name in without}
@@ -112,13 +112,13 @@ class TakenTopics:
             log.warning("%s", why)
 
     def _kept_ms(self, effective: Mapping[str, str]) -> int:
-        """Return how long a reading may take: as long as tombstones are kept, less the margin."""
+        """Return the longest reading time: the retention of tombstones, less the margin."""
         told = effective.get(TOMBSTONES_KEPT, "0")
         kept_ms = int(told) if told.isascii() and told.isdigit() else 0
         return max(0, kept_ms - (kept_ms // 10 if self.margin_ms is None else self.margin_ms))
 
 
 def _retention_ms(policy: str, effective: Mapping[str, str]) -> int | None:
-    """Return how long records stay that nothing replaces; None: for ever, or not known."""
+    """Return the retention of unreplaced records; None: unlimited, or unknown."""
     told = effective.get(RETENTION, "-1")
     return int(told) if "delete" in policy and told.isascii() and told.isdigit() else None

@@ -1,7 +1,7 @@
-"""The turn of one partition, as one process sees it: state, event -> state, effects. Nothing here waits, asks or remembers by itself.
+"""Pure decisions about one partition's turn in one process: state, event -> state, effects. No input, output or waiting.
 
-All that is decided is decided on the newest entry of the role log, on what a listing showed after that entry was read, and
-on what this process has read itself. An entry that was put counts only when the next look shows it.
+Decisions depend on the newest entry of the role log, on a listing made after that entry was read, and
+on this process's own reading. An entry that was put counts only when the next survey shows it.
 """
 
 from collections.abc import Mapping
@@ -15,42 +15,42 @@ from archiver.backup.compacted import entries
 
 
 class Role(Enum):
-    """What this instance is for a partition."""
+    """The role of this instance for a partition."""
 
-    UNKNOWN = "unknown"  # before the first look
+    UNKNOWN = "unknown"  # before the first survey
     PASSIVE = "passive"
     CATCH_UP = "catch-up"
     ACTIVE = "active"
 
 
 class CopyEnd(NamedTuple):
-    """What a listing shows of a generation that this instance fills: where it ends by the read rule, from offset 0 on."""
+    """The listed end of a generation that this instance fills, by the read rule, from offset 0 on."""
 
     next: int
     is_whole: bool  # no gap, and no damage
-    has_expired: bool = False  # records expired behind some that were read, before they were read: it is unsure
+    has_expired: bool = False  # records expired, behind others that were read, before they were read: it is unsure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dues:
-    """The clock's part of a look. See `turn_schedule.judge`."""
+    """The clock's part of a survey. See `turn_schedule.judge`."""
 
-    is_turn_due: bool  # the holder's turn is over, or it is silent, unsure or damaged
-    is_overdue: bool  # the turn has been due for so long that anybody may begin
+    is_turn_due: bool  # the current copy's turn is over, or it is silent, unsure or damaged
+    is_overdue: bool  # the turn is overdue: any instance may begin
     is_candidate_heard: bool  # the candidate's instance works on it
-    may_try_again: bool = False  # the candidate was begun so long ago that its instance may begin another in its place
-    begins_first: bool = False  # this instance is to begin where no copy holds
+    may_try_again: bool = False  # the candidate is so old that its instance may replace it
+    begins_first: bool = False  # this instance begins the first copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """The state in storage at one look: the newest entry, and the listing made after reading it."""
+    """The state in storage at one survey: the newest entry, and the listing made after reading it."""
 
     number: int  # of the newest entry; -1: none
     entry: RoleEntry | None
-    readers_end: int  # where that ends what readers are given now: the holder, with its tail
+    readers_end: int  # the end for readers now: of the current copy, with its tail
     has_history: bool  # objects exist under `topics/`
-    highest: int = -1  # the highest number of an existing generation, where another one may be begun
+    highest: int = -1  # the highest number of an existing generation, if another one may be begun
     ends: Mapping[int, CopyEnd] = field(default_factory=lambda: MappingProxyType({}))  # of own generations
     dues: Dues
 
@@ -59,16 +59,16 @@ class StoredState:
 class Reading:
     """A generation that this process fills."""
 
-    position: int  # everything below was read
-    durable: int  # everything below is in storage, or is nothing that is archived
-    next: int = 0  # where the objects end that this process has seen of it
-    complete_at: int | None = None  # the leader had nothing more to give at this position
+    position: int  # every offset below was read
+    durable: int  # every offset below is in storage, or has nothing to archive
+    next: int = 0  # the end of its objects that this process has seen
+    complete_at: int | None = None  # the leader had no more records at this position
     is_sure: bool = True
     is_given_up: bool = False  # it cannot become complete: a gap, or damage
 
     @property
     def is_complete(self) -> bool:
-        """All that the leader had is in storage, and nothing was read since."""
+        """Whether all records of the leader are in storage, and none was read since."""
         return self.complete_at == self.position == self.durable
 
 
@@ -80,7 +80,7 @@ class Looked(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A generation continues in this process, where its objects end."""
+    """A generation continues in this process, at the end of its objects."""
 
     generation: int
     next: int
@@ -97,7 +97,7 @@ class FetchEvent(NamedTuple):
 
 
 class Put(NamedTuple):
-    """All below an offset is durable, and objects end at `next`."""
+    """All records below an offset are durable, and objects end at `next`."""
 
     generation: int
     durable: int
@@ -105,7 +105,7 @@ class Put(NamedTuple):
 
 
 class Broke(NamedTuple):
-    """So much time has passed that tombstones may have been missed (Rule W)."""
+    """Too much time has passed: tombstones may have been missed (Rule W)."""
 
     generation: int
 
@@ -123,14 +123,14 @@ Event = Looked | Opened | FetchEvent | Put | Broke | GaveUp
 
 
 class Append(NamedTuple):
-    """Put an entry if its number is free, and look again, whatever came of it."""
+    """Put an entry if its number is free, and survey again in any case."""
 
     number: int
     entry: RoleEntry
 
 
 class Open(NamedTuple):
-    """Fill a generation of this instance, from where its objects end."""
+    """Fill a generation of this instance, from the end of its objects."""
 
     generation: int
 
@@ -153,14 +153,14 @@ ACTIVATE, PASSIVATE = "ACTIVATE", "PASSIVATE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What a process knows of a partition. Two generations are read at once where the holder's instance makes the next, too."""
+    """A process's state of a partition. It reads two generations if its instance makes the current and the next copy."""
 
     instance: str
     sight: StoredState | None = None
     readings: Mapping[int, Reading] = field(default_factory=lambda: MappingProxyType({}))
-    unusable: frozenset[int] = frozenset()  # generations that cannot be gone on with: an object of them is damaged
+    unusable: frozenset[int] = frozenset()  # generations that cannot continue: an object of them is damaged
     switching: int | None = (
-        None  # a generation that may hold by now: its entry was to be put, and nothing was looked at since
+        None  # a generation that may be current by now: its entry was to be put, without a survey since
     )
 
     @property
@@ -173,20 +173,20 @@ class Turn:
 
     @property
     def holds(self) -> int | None:
-        """The generation of this instance that holds."""
+        """The current generation, if it is this instance's."""
         entry = self.sight.entry if self.sight else None
         copy = entry.holder if entry else None
         return self._own(copy.generation) if isinstance(copy, CompleteCopy) else None
 
     @property
     def candidacy(self) -> int | None:
-        """The generation of this instance that is to hold next."""
+        """The next generation, if it is this instance's."""
         entry = self.sight.entry if self.sight else None
         return self._own(entry.open_candidate) if entry else None
 
     @property
     def wanted(self) -> frozenset[int]:
-        """The generations that this instance is to fill."""
+        """The generations that this instance fills."""
         return frozenset(number for number in (self.holds, self.candidacy) if number is not None)
 
     @property
@@ -214,7 +214,7 @@ class Turn:
 
 
 def spell_role(turn: Turn) -> str:
-    """Say for people what this instance is for the partition."""
+    """Spell this instance's role for the partition, for people."""
     role = {
         Role.ACTIVE: f"this instance is active, with generation {turn.holds}",
         Role.CATCH_UP: f"this instance catches up, in generation {turn.candidacy}",
@@ -226,7 +226,7 @@ def spell_role(turn: Turn) -> str:
 
 
 def react(turn: Turn, event: Event) -> tuple[Turn, tuple[Effect, ...]]:
-    """Take an event in; return the new state, and the effects."""
+    """Process an event; return the new state, and the effects."""
     match event:
         case Looked(sight):
             return _look(turn, sight)
@@ -276,7 +276,7 @@ def _look(turn: Turn, sight: StoredState) -> tuple[Turn, tuple[Effect, ...]]:
 
 
 def _hints(before: Turn, now: Turn) -> list[Effect]:
-    """Say what the other instance may want to know before it looks by itself."""
+    """Return hints for the other instance, which it needs before its own next survey."""
     if now.holds is not None and now.holds != before.holds and before.candidacy == now.holds:
         return [Tell(PASSIVATE)]
     if now.holds is not None and now.sight and now.sight.dues.is_turn_due and now.sight.entry:
@@ -285,7 +285,7 @@ def _hints(before: Turn, now: Turn) -> list[Effect]:
 
 
 def _next_entry(turn: Turn, sight: StoredState) -> RoleEntry | None:
-    """The entry that this process may put now. At most one: the look after it decides anew."""
+    """The entry that this process may put now. At most one: the survey after it decides again."""
     number, entry = sight.number + 1, sight.entry
     holds, candidacy = turn.holds, turn.candidacy
     if entry is not None and holds is not None and holds in turn.readings and not turn.may_put(holds):
@@ -295,14 +295,14 @@ def _next_entry(turn: Turn, sight: StoredState) -> RoleEntry | None:
         if copy is not None and turn.may_hold(candidacy):
             return entries.switch(entry, number, copy)
     if _may_begin(turn, sight):
-        # Where entries were deleted, their numbers would come again: whoever filled a generation before has no part in the new one.
+        # Deleted entries would free their numbers: a new generation must not share its number with existing objects.
         number = max(number, sight.highest + 1)
         return entries.begin(entry, number, turn.instance, has_history=sight.has_history)
     return None
 
 
 def _complete_copy(turn: Turn, sight: StoredState, generation: int) -> CompleteCopy | None:
-    """The candidate's copy, if it may hold now: complete, whole as it was listed, and no shorter than what readers are given."""
+    """The candidate's copy, if it may become current: complete, whole in its listing, and at least up to the end for readers."""
     reading, end = turn.readings.get(generation), sight.ends.get(generation)
     if reading is None or end is None or reading.is_given_up or not reading.is_complete:
         return None
@@ -322,7 +322,7 @@ def _is_sure(entry: RoleEntry) -> bool:
 
 
 def would_begin(turn: Turn, sight: StoredState) -> bool:
-    """Return whether this process would begin a generation on such a look: only then existing ones matter."""
+    """Return whether this process would begin a generation on such a survey: only then existing ones matter."""
     return _may_begin(replace(turn, sight=sight), sight)
 
 

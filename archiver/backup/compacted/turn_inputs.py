@@ -1,4 +1,4 @@
-"""Inputs of a partition's turn: what all partitions of a process share, and what the topic's configs say now."""
+"""Inputs of a partition's turn: shared parts of the process, and present terms from the topic's configs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ from archiver.process.workers import Workers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the topic's configs say now."""
+    """The present terms from the topic's configs."""
 
     is_compacted: bool
-    kept_ms: int  # how long tombstones are kept, less the margin
-    retention_ms: int | None = None  # how long records are kept that nothing replaces; None: for ever
+    kept_ms: int  # retention of tombstones, less the margin
+    retention_ms: int | None = None  # retention of unreplaced records; None: unlimited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What all partitions of a process share."""
+    """The parts that all partitions of a process share."""
 
     instance: str
     instances: Sequence[str]
@@ -36,13 +36,13 @@ class Parts:
     times: TurnTimes  # but for the stagger
     interval_s: float
     client: KafkaClient
-    pumps: Sequence[Pump]  # a partition has a feed in each, where two of its generations are filled
+    pumps: Sequence[Pump]  # a partition has a feed in each, if two of its generations are filled
     sink: SegmentSink
     pool: Workers
     listings: RoleListings
     catalog: CopyCatalog
     clock: Clock
-    heard: Callable[[RolePlace], Mapping[Generation, HeardMoment]]  # what processes noted of its generations
+    heard: Callable[[RolePlace], Mapping[Generation, HeardMoment]]  # the notes of processes about its generations
     publish: Callable[[str, RolePlace, int], None]
     counts: InstanceMetrics
 

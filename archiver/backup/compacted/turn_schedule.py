@@ -1,4 +1,4 @@
-"""Decides by the clock when the next copy of a partition is due, and which instance may act. All times are the store's, so processes agree."""
+"""Schedules the next copy of a partition, and the instance that may act. All times are the store's, so processes agree."""
 
 import hashlib
 from collections.abc import Collection, Mapping
@@ -9,12 +9,12 @@ from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
 from archiver.backup.compacted.turn import Dues
 
 FIRST_TAKEOVER_MS: Final = 600_000
-_MOST_DOUBLED: Final = 6  # a try that was in vain is made again after a turn, after two more, four more, up to 64
+_MOST_DOUBLED: Final = 6  # a failed attempt is retried after a turn, after two more, four more, up to 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnTimes:
-    """How long a turn takes, and how long an instance may be silent. `stagger_ms`: so much later this partition's turns end."""
+    """Length of a turn, and longest silence of an instance. `stagger_ms`: the delay of this partition's turns."""
 
     length_ms: int
     takeover_ms: int
@@ -22,12 +22,12 @@ class TurnTimes:
 
 
 def turn_stagger_ms(topic: str, partition: int, length_ms: int) -> int:
-    """Return how much later the turns of a partition end than those of others: up to a tenth of a turn, always the same."""
+    """Return the constant delay of a partition's turns: up to a tenth of a turn."""
     return share_of(topic, partition, length_ms // 10)
 
 
 def share_of(topic: str, partition: int, whole: int) -> int:
-    """Return a part of a whole, always the same for a partition: so not all of them do at once what each does now and then."""
+    """Return a part of a whole, constant for a partition: it spreads the regular work of partitions over time."""
     share = int.from_bytes(hashlib.sha256(f"{topic}/{partition}".encode()).digest()[:4], "big")
     return whole * share >> 32
 
@@ -38,15 +38,15 @@ class Told:
 
     now_ms: int
     first_seen_ms: int  # the first request for a copy of this partition, before any entry
-    put_ms: Mapping[int, int]  # entry -> when it was put
+    put_ms: Mapping[int, int]  # entry -> its put time
     heard_ms: Mapping[Generation, int]  # the last note of a process that works on a generation
-    damaged_since_ms: int | None = None  # since when this process knows that the current copy is damaged
+    damaged_since_ms: int | None = None  # time since which this process knows the damage of the current copy
 
 
 def judge(
     entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str], *, begins_first: bool
 ) -> Dues:
-    """Return what the clock allows. `instances`: others are ignored."""
+    """Return the clock's decisions. `instances`: others are ignored."""
     due_ms = turn_due_ms(entry, told, times, instances)
     patience_ms = times.takeover_ms
     if entry is None:
@@ -62,9 +62,9 @@ def judge(
 
 
 def _may_try_again(entry: RoleEntry, candidate: Generation, told: Told, times: TurnTimes) -> bool:
-    """Tell whether a candidate that can never hold may be given up: each one in vain since the last switch doubles the pause.
+    """Return whether to give up a candidate that cannot become current. Each one since the switch doubles the pause.
 
-    Where the holder was found damaged since it was begun, that is at once: what is read lacks more than deletions.
+    If the current copy was found damaged after the candidate's begin, at once: readers lack more than deletions.
     """
     since = -1 if entry.switched is None else entry.switched
     in_vain = sum(1 for one in entry.left if one.since > since)
@@ -75,7 +75,7 @@ def _may_try_again(entry: RoleEntry, candidate: Generation, told: Told, times: T
 
 
 def turn_due_ms(entry: RoleEntry | None, told: Told, times: TurnTimes, instances: Collection[str]) -> int | None:
-    """Return since when a next generation is due, or will be; None: not because of the clock."""
+    """Return the time from which a next generation is due; None: not by the clock."""
     if entry is None:
         return told.first_seen_ms
     switched_ms = told.put_ms.get(entry.switched or 0, told.first_seen_ms)
@@ -90,7 +90,7 @@ def turn_due_ms(entry: RoleEntry | None, told: Told, times: TurnTimes, instances
     if told.damaged_since_ms is not None:
         dues_ms.append(told.damaged_since_ms)
     if entry.broke is not None and (entry.candidate is None or entry.candidate.number < entry.broke):
-        dues_ms.append(told.put_ms.get(entry.broke, told.now_ms))  # one try at once; another when the turn is over
+        dues_ms.append(told.put_ms.get(entry.broke, told.now_ms))  # one attempt at once; another when the turn is over
     return min(dues_ms)
 
 
@@ -100,5 +100,5 @@ def _is_heard(generation: Generation, told: Told, times: TurnTimes, instances: C
 
 
 def _last_heard_ms(generation: Generation, told: Told) -> int:
-    """Return when a generation was last heard of; that it was begun is the first word."""
+    """Return the time of the last note about a generation, at least of its begin."""
     return max(told.heard_ms.get(generation, 0), told.put_ms.get(generation.number, 0))

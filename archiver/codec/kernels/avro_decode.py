@@ -1,4 +1,4 @@
-"""The kernel from the bytes of Avro records, v1.0 and v2.0, to a frame (docs/format.md §3)."""
+"""Kernel that decodes Avro records, v1.0 and v2.0, to a frame (docs/format.md §3)."""
 
 import numpy as np
 from numba import types
@@ -13,7 +13,7 @@ NO_LIST, LIST = 0, 1  # of orderedHeaders
 HEADER_NULL = 0  # of a header's value and rawKey
 NO_UNION = -1  # in v1.0, of a value that cannot be null
 
-# Why decode_rows ended; the texts are in codec.avro.
+# Reasons for the end of decode_rows; the texts are in codec.avro.
 ALL_READ, FIELD_CUT, BRANCH_UNKNOWN, WRONG_TOPIC, HEADER_ROOM, BYTES_LEFT, TYPE_UNKNOWN = range(7)
 
 
@@ -137,7 +137,7 @@ def decode_rows(
 ) -> tuple[int, int, int, int]:
     """Fill the table with the next `count` Avro records of the body, from byte `start` on.
 
-    Headers go to header_target as Kafka writes them. Returns (rows, where the next record begins, bytes of headers, why it ended).
+    Writes headers to header_target in Kafka's form. Returns (rows, begin of the next record, bytes of headers, end reason).
     """
     position = np.int64(start)
     end = np.int64(len(body))

@@ -1,4 +1,4 @@
-"""The kernel from a frame to the bytes of AvroKafkaRecord v2.0 (docs/format.md §3.1)."""
+"""Kernel that encodes a frame as AvroKafkaRecord v2.0 (docs/format.md §3.1)."""
 
 import numpy as np
 from numba import types
@@ -22,7 +22,7 @@ PRESENT, NULL = 0, 1  # of key, value and headers
 NO_LIST, LIST = 0, 1  # of orderedHeaders
 HEADER_NULL, HEADER_BYTES = 0, 1  # of a header's value and rawKey
 
-# Why encode_rows ended.
+# Reasons for the end of encode_rows.
 ALL_WRITTEN, BLOCK_FULL, NEEDS_ROOM, NEEDS_PIECES, ROW_OUTSIDE, HEADERS_BROKEN = range(6)
 
 # Headers of a record that is written at once: their positions take half a megabyte, and a table of their keys as much.
@@ -123,7 +123,7 @@ def encode_rows(
 ) -> tuple[int, int, int, int]:
     """Append rows to target[used:] as AvroKafkaRecord v2.0, each led by `prefix` (topic and partition, encoded).
 
-    Ends after the row that reaches block_size. Returns (next row, bytes used, room that one more row needs, why it ended).
+    Ends after the row that reaches block_size. Returns (next row, bytes used, room for one more row, reason for the end).
     """
     if start < 0 or stop > table.shape[1]:
         return start, used, np.int64(0), ROW_OUTSIDE
@@ -174,13 +174,13 @@ def encode_rows(
     return stop, used, np.int64(0), ALL_WRITTEN
 
 
-# How headers are spelled.
+# Forms of headers.
 AS_LIST, AS_MAP, AS_BOTH = 0, 1, 2
 
 
 @kernel(LONG(READ_ONLY_BYTES, LONG, LONG, LONG))
 def survey_headers(source: Bytes, start: int, length: int, count: int) -> int:
-    """Tell how a row's headers are spelled, as encode_rows would; more than MOST_HEADERS become a list. Returns BROKEN for broken headers."""
+    """Return the form of a row's headers, as in encode_rows; more than MOST_HEADERS become a list. BROKEN for broken headers."""
     end = start + length
     if not inside(start, length, len(source)):
         return np.int64(BROKEN)
@@ -222,7 +222,7 @@ def spell_headers(
 
 @kernel(LONG(READ_ONLY_BYTES, LONG, LONG))
 def key_size(source: Bytes, start: int, length: int) -> int:
-    """Tell how many bytes the reading aid of a header's key takes; -1: none is needed, it is UTF-8."""
+    """Return the size of the reading aid of a header's key; -1: none is needed, it is UTF-8."""
     return np.int64(-1) if is_utf8(source, start, length) else readable_size(source, start, length)
 
 

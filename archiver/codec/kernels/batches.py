@@ -1,4 +1,4 @@
-"""Kernels between record batches v2 and a frame's table. Layout: Kafka protocol, "Record Batch" and "Record"."""
+"""Kernels that decode and encode record batches v2. Layout: Kafka protocol, "Record Batch" and "Record"."""
 
 import numpy as np
 from numba import types
@@ -22,18 +22,18 @@ from archiver.codec.kernels.varint import copy_bytes, holds, inside, read_varint
     MAX_TIMESTAMP,
     PRODUCER_ID,
     COUNT,
-    PAYLOAD_START,  # where the records begin in the body; filled after decompression
+    PAYLOAD_START,  # begin of the records in the body; filled after decompression
     PAYLOAD_END,
 ) = range(14)
 BATCH_COLUMNS = 14
 
 HEADER_SIZE = 61
-LOG_OVERHEAD = 12  # base offset and length stand before everything that the length counts
+LOG_OVERHEAD = 12  # base offset and length come before the bytes that the length counts
 CRC_END = 21  # the CRC covers everything after it
 LOG_APPEND_TIME_BIT = 0x08
 SMALLEST_RECORD = 7  # seven fields of one byte each
 
-# Why index_records refused; the text is in codec.batch.
+# Reasons for a refusal of index_records; the text is in codec.batch.
 OK, RECORD_CUT, RECORD_LENGTH, HEADER_BROKEN, OFFSET_ORDER, PAYLOAD_REST, BATCH_OUTSIDE = range(7)
 
 
@@ -85,7 +85,7 @@ def scan_batches(source: Bytes, batches: Longs) -> tuple[int, int]:
     return found, position
 
 
-# Where index_records stands, from one call to the next: the batch, how many of its records are done, where the next record
+# State of index_records between calls: the batch, how many of its records are done, where the next record
 # begins, and the lowest offset that it may have.
 INDEX_STATE_SIZE = 4
 
@@ -94,7 +94,7 @@ INDEX_STATE_SIZE = 4
 def index_records(body: Bytes, batches: Longs, min_offset: int, table: Longs, state: Longs) -> tuple[int, int, int]:
     """Fill the table with the next records at or above min_offset, as far as it has room.
 
-    Returns (records, problem, batch with the problem); whether there are more, the state tells: all zeros to begin with.
+    Returns (records, problem, batch with the problem). The state, at first all zeros, shows whether more records follow.
     """
     rows = np.int64(0)
     room = np.int64(table.shape[1])
@@ -163,9 +163,9 @@ def index_records(body: Bytes, batches: Longs, min_offset: int, table: Longs, st
     return rows, OK, np.int64(-1)
 
 
-# Why encode_records stopped before the last row.
+# Reasons for the end of encode_records before the last row.
 ALL_WRITTEN, PIECE_FULL, BATCH_FULL, NEEDS_ROOM, ROW_OUTSIDE = range(5)
-# What a batch has so far, from one call to the next: rows, bytes of the piece, the first timestamp, and the largest.
+# State of a batch between calls: rows, bytes of the piece, the first timestamp, and the largest.
 BATCH_STATE_SIZE = 4
 
 
@@ -181,14 +181,14 @@ def encode_records(
     target: Bytes,
     state: Longs,
 ) -> tuple[int, int, int]:
-    """Encode rows start..stop of a table into `target`, behind what earlier calls wrote of the same batch. Offset deltas count from 0 without gaps.
+    """Encode rows start..stop of a table into `target`, behind the earlier rows of the same batch. Offset deltas count from 0 without gaps.
 
     Ends behind the row that reaches `enough` bytes, if another row follows, and before the row that would pass `limit`,
-    but a batch takes at least one. Returns (next row, room that it needs, why it ended); the room only with NEEDS_ROOM.
+    but a batch takes at least one. Returns (next row, its room, reason for the end); the room only with NEEDS_ROOM.
     """
     if start < 0 or start >= stop or stop > table.shape[1]:
         return np.int64(start), np.int64(0), ROW_OUTSIDE
-    # Read before the loop: the compiler cannot know that the state does not lie in the target.
+    # Read before the loop: the compiler cannot know that the state is not in the target.
     rows, used, first_timestamp, largest_timestamp = state[0], state[1], state[2], state[3]
     if rows == 0:
         first_timestamp = largest_timestamp = table[1, start]

@@ -1,4 +1,4 @@
-"""Kernels over records of `__consumer_offsets`: which of them still say something, and what they say."""
+"""Kernels that select and decode the effective records of `__consumer_offsets`."""
 
 import numpy as np
 from numba import types
@@ -10,7 +10,7 @@ from archiver.codec.kernels.varint import inside
 
 # Kinds of keys. A position may have been committed under two types of key, and is the same under both.
 POSITION, CLASSIC, CONSUMER, STREAMS = 0, 2, 3, 17
-OTHER = -1  # of something else, or of what a later version of Kafka keeps there
+OTHER = -1  # of another kind, or of a later version of Kafka
 
 # Columns of `decode_commits`. Starts point into the body.
 (
@@ -25,7 +25,7 @@ OTHER = -1  # of something else, or of what a later version of Kafka keeps there
     METADATA_START,
     METADATA_LENGTH,
     COMMIT_MS,
-    TOPIC_ID_START,  # -1: there is none
+    TOPIC_ID_START,  # -1: none
     IS_READABLE,  # 0: the key, or the value, is not one that this program reads, or the offset is negative
 ) = range(13)
 COLUMNS = 13
@@ -51,14 +51,14 @@ def _number(body: Bytes, start: int, size: int) -> int:
 
 @inner
 def _type(body: Bytes, start: int) -> int:
-    """Read the type of a key, without a look at the rest of it; both types of positions are one."""
+    """Read the type of a key, without a check of the rest; both types of positions are one."""
     kind = (np.int64(body[start]) << 8) | np.int64(body[start + 1])
     return np.int64(POSITION) if kind <= 1 else kind
 
 
 @inner
 def _kind(body: Bytes, start: int, length: int) -> int:
-    """Tell of what a key is. One that is not as Kafka writes it is of something else."""
+    """Return the kind of a key; OTHER if it is not in Kafka's form."""
     if length < 4:
         return np.int64(OTHER)
     kind = _type(body, start)
@@ -100,12 +100,12 @@ def _same_key(body: Bytes, table: Longs, row: int, other: int) -> bool:
 
 @kernel(LONG(READ_ONLY_BYTES, TABLE, BYTES, LONG, TABLE, BYTES))
 def mark_telling(body: Bytes, table: Longs, pending: Bytes, until_ms: int, slots: Longs, kept: Bytes) -> int:
-    """Mark the rows that still say something: of each key the first and the last value before each tombstone, that tombstone,
+    """Mark the effective rows: of each key the first and the last value before each tombstone, that tombstone,
     and the first and the last value behind the last one; of a group no first values.
 
     Rows up to a time, and those after it, are two histories. All commits of positions among the `pending` rows are marked as such,
-    and are in neither. `slots`: three columns of zeros, a power of two of them and
-    more than rows. Returns the number of rows of other kinds, which are not marked; BROKEN when a row leaves the body.
+    and are in neither. `slots`: three columns of zeros, as long as a power of two that is
+    above the row count. Returns the number of rows of other kinds, which stay unmarked; BROKEN if a row leaves the body.
     """
     mask = np.int64(slots.shape[1] - 1)
     others = np.int64(0)
@@ -146,10 +146,10 @@ def mark_telling(body: Bytes, table: Longs, pending: Bytes, until_ms: int, slots
 
 @kernel(LONG(READ_ONLY_BYTES, TABLE, BYTES, BYTES, TABLE))
 def copy_marked(body: Bytes, table: Longs, kept: Bytes, target: Bytes, copied: Longs) -> int:
-    """Copy keys and values of marked rows one behind the other. Of a group, whose value nobody reads, a value is empty. Column 9
-    tells which rows are pending.
+    """Copy keys and values of marked rows one behind the other. A group's value is unused, and copied as empty. Column 9
+    marks pending rows.
 
-    The rows have passed `mark_telling`, and there is room for all. Returns the bytes used.
+    The rows have passed `mark_telling`, and all have room. Returns the bytes used.
     """
     used = np.int64(0)
     place = np.int64(0)
@@ -280,9 +280,9 @@ def decode_commits(body: Bytes, table: Longs, out: Longs) -> None:
 
 @kernel(LONG(READ_ONLY_BYTES, LONGS, LONGS, LONGS, LONGS))
 def number_texts(body: Bytes, starts: Longs, lengths: Longs, slots: Longs, numbers: Longs) -> int:
-    """Number what is alike alike, from 0, in the order of first rows. `slots` as many zeros as in `mark_telling`.
+    """Number distinct texts from 0, in the order of their first rows. `slots`: as many zeros as in `mark_telling`.
 
-    Returns how many there are.
+    Returns their count.
     """
     mask = np.int64(len(slots) - 1)
     count = np.int64(0)

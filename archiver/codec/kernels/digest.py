@@ -1,4 +1,4 @@
-"""The record digest of docs/format.md §5, and the other running facts of records."""
+"""Kernels for the record digest of docs/format.md §5, and the other running facts of records."""
 
 import numpy as np
 from numba import types

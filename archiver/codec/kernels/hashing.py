@@ -1,4 +1,4 @@
-"""XXH64, as its specification has it (tested against the reference implementation)."""
+"""Kernel for XXH64 by its specification (tested against the reference implementation)."""
 
 import numpy as np
 

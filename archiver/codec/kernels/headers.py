@@ -1,4 +1,4 @@
-"""Headers as Kafka writes them: varint key length, key, varint value length (negative: null), value; back to back."""
+"""Kernels for Kafka's headers: varint key length, key, varint value length (negative: null), value; back to back."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from archiver.codec.kernels.varint import BROKEN, read_varint
 _FEW_HEADERS = 16
 _MOST_PROBES = 64
 _REPLACEMENT = (0xEF, 0xBF, 0xBD)  # U+FFFD
-READABLE_TIMES = len(_REPLACEMENT)  # the readable form of a key is at most so many times as long as the key
+READABLE_TIMES = len(_REPLACEMENT)  # largest growth of a key in its readable form
 
 
 @inner
@@ -56,7 +56,7 @@ def index_headers(source: Bytes, position: int, end: int, count: int, parts: Lon
 
 @inner
 def is_utf8(source: Bytes, start: int, length: int) -> bool:
-    """Tell whether the bytes are UTF-8 by RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF."""
+    """Return whether the bytes are UTF-8 by RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF."""
     position = start
     end = start + length
     while position < end:
@@ -91,7 +91,7 @@ def is_utf8(source: Bytes, start: int, length: int) -> bool:
 
 @inner
 def readable_size(source: Bytes, start: int, length: int) -> int:
-    """Tell how many bytes `write_readable` writes."""
+    """Return the number of bytes that `write_readable` writes."""
     size = length
     for index in range(length):
         if source[start + index] >= 0x80:
@@ -101,7 +101,7 @@ def readable_size(source: Bytes, start: int, length: int) -> int:
 
 @inner
 def write_readable(target: Bytes, used: int, source: Bytes, start: int, length: int) -> int:
-    """Write a reading aid for what is not UTF-8, U+FFFD for each byte outside ASCII. Returns the bytes used."""
+    """Write a reading aid for bytes that are not UTF-8: U+FFFD for each byte outside ASCII. Returns the bytes used."""
     for index in range(length):
         byte = source[start + index]
         if byte < 0x80:
@@ -117,7 +117,7 @@ def write_readable(target: Bytes, used: int, source: Bytes, start: int, length: 
 
 @inner
 def keys_are_unique(source: Bytes, parts: Longs, count: int) -> bool:
-    """Tell whether no two headers share a key; also false when that takes too long to find out."""
+    """Return whether all headers have different keys; also false if the check takes too long."""
     if count <= _FEW_HEADERS:
         for one in range(1, count):
             for other in range(one):

@@ -1,4 +1,4 @@
-"""How kernels are compiled: where the compiled code is kept, and the one decorator."""
+"""Compiles kernels with numba: the decorators of all kernels, and the cache of compiled code."""
 
 import hashlib
 import logging
@@ -28,7 +28,7 @@ TABLE = types.Array(types.int64, 2, "C")
 LONG = types.int64
 
 _SETTINGS: Any = numba.config  # its attributes are set at run time
-# numba reads settings from a file of this name in the current folder, where anybody may put one: only the environment counts.
+# numba reads settings from a file of this name in the current folder, perhaps another user's: only the environment counts.
 _SETTINGS._config_fname = os.devnull  # noqa: SLF001 - there is no other door
 _SETTINGS.reload_config()
 _raw_memcpy: Callable[..., Any] = cgutils.raw_memcpy
@@ -38,8 +38,8 @@ _HERE = Path(__file__).parent
 def cache_place() -> CachePlace | None:
     """Return the first usable place for compiled kernels: beside the code, or the user's cache; None: no place.
 
-    One that has kernels need not be writable: an image made them as another user. One whose kernels somebody else could
-    have changed is told, and left alone. Its name depends on all kernel sources: numba itself looks at one file only, and
+    A place with kernels need not be writable: an image made them as another user. One whose kernels another user could
+    have changed is reported, and not used. Its name depends on all kernel sources: numba itself checks one file only, and
     would keep a kernel whose callee changed.
     """
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()[:16]
@@ -62,15 +62,15 @@ _CACHE = cache_place()
 _IN_VAIN = "they are compiled again at every start (about 20 s)"
 if _CACHE is None:
     log.warning("no writable place for compiled kernels that is ours alone: %s", _IN_VAIN)
-_is_told = _CACHE is None  # whether the user was told that compiling takes time
+_is_told = _CACHE is None  # whether the user knows that compiling takes time
 
 
 class _KernelLocator(caching._CacheLocator):  # noqa: SLF001 - numba's own door for this
-    """Tells numba where our kernels are kept, and of which sources they were made.
+    """Gives numba the folder of our kernels, and a stamp of their sources.
 
-    Left alone it asks for the path of the package and the times of its files: in a copy that was packed here and unpacked
-    elsewhere (archiver.spark.packing) it would compile again. The name of the directory tells all sources. That a kernel was
-    made for another processor numba sees by itself.
+    By default numba uses the path of the package and the times of its files: in a copy that was packed here and unpacked
+    elsewhere (archiver.spark.packing) it would compile again. The directory's name covers all sources. numba itself detects
+    kernels of another processor.
     """
 
     def __init__(self, directory: Path, line: int) -> None:
@@ -122,13 +122,13 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _is_kept(directory: Path, function: Callable[..., Any]) -> bool:
-    """Tell whether numba has kept this kernel; that it was made for another processor only numba sees."""
+    """Return whether numba has cached this kernel; only numba detects a kernel of another processor."""
     module = function.__module__.rpartition(".")[2]
     return any(directory.glob(f"{module}.{function.__qualname__}-*.nbi"))
 
 
 def kernel_cache() -> Path | None:
-    """Return where kernels of this process are kept."""
+    """Return the folder of this process's compiled kernels."""
     return None if _CACHE is None else _CACHE.path
 
 

@@ -1,4 +1,4 @@
-"""Which partition a record goes to by its key, as Kafka's Java client has it."""
+"""Kernels that choose a record's partition by its key, as Kafka's Java client does; deals records out for restores."""
 
 from collections.abc import Iterator
 
@@ -50,9 +50,9 @@ def murmur2(source: Bytes, start: int, length: int) -> np.uint64:
 
 @kernel(types.int64(READ_ONLY_BYTES, TABLE, LONG, LONG, LONGS))
 def choose_partitions(body: Bytes, table: Longs, partitions: int, next_null: int, chosen: Longs) -> int:
-    """Fill `chosen` with the partition of each row; the first without a key goes to `next_null`, and so on in turn.
+    """Fill `chosen` with the partition of each row; the first without a key gets `next_null`, and so on in turn.
 
-    Returns where the next one without a key goes; -1 when a key lies outside the body.
+    Returns the partition of the next one without a key; -1 if a key is outside the body.
     """
     for row in range(table.shape[1]):
         length = table[4, row]

@@ -1,4 +1,4 @@
-"""Kernels over a frame's rows: whether their offsets rise, what their keys hash to, and where their headers are."""
+"""Kernels over a frame's rows: check that offsets rise, hash keys, and index headers."""
 
 import numpy as np
 from numba import types
@@ -12,7 +12,7 @@ from archiver.codec.kernels.varint import inside
 
 @kernel(types.boolean(TABLE, LONG))
 def offsets_rise(table: Longs, previous: int) -> bool:
-    """Tell whether each offset is above the one before; the first one above `previous`."""
+    """Return whether each offset is above the one before; the first one above `previous`."""
     for row in range(table.shape[1]):
         if table[0, row] <= previous:
             return False
@@ -22,7 +22,7 @@ def offsets_rise(table: Longs, previous: int) -> bool:
 
 @kernel(types.boolean(READ_ONLY_BYTES, TABLE, LONGS))
 def hash_keys(body: Bytes, table: Longs, hashes: Longs) -> bool:
-    """Fill `hashes` with the XXH64 of each row's key; 0 for a null. Returns False when a key lies outside the body."""
+    """Fill `hashes` with the XXH64 of each row's key; 0 for a null. Returns False if a key is outside the body."""
     for row in range(table.shape[1]):
         length = table[4, row]
         if length < 0:

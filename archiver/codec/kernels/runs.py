@@ -1,4 +1,4 @@
-"""The kernels between runs of an offset map and the bytes of OffsetRun v1.0 (docs/format.md §10)."""
+"""Kernels that encode and decode the runs of an offset map as OffsetRun v1.0 (docs/format.md §10)."""
 
 import numpy as np
 from numba import types
@@ -19,7 +19,7 @@ RUN_STATE_SIZE = 4
 def collect_runs(table: Longs, start: int, closed: Longs, state: Longs) -> int:
     """Follow the offsets of a frame's rows from `start` on; fill columns of (absent, records) with the runs that end there.
 
-    Returns the row that found no room for a run, or the number of rows, or BROKEN where offsets do not rise.
+    Returns the row without room for a run, or the number of rows, or BROKEN if offsets do not rise.
     """
     if start < 0 or state[CLOSED] < 0:
         return np.int64(BROKEN)
@@ -45,7 +45,7 @@ def collect_runs(table: Longs, start: int, closed: Longs, state: Longs) -> int:
 
 @kernel(LONG(TABLE, LONG, BYTES))
 def encode_runs(runs: Longs, count: int, target: Bytes) -> int:
-    """Write the first `count` columns of (source, target). Returns the bytes written, or BROKEN when there is no room for them."""
+    """Write the first `count` columns of (source, target). Returns the bytes written, or BROKEN without enough room."""
     if count < 0 or count > runs.shape[1] or count > len(target) // MAX_RUN_BYTES:
         return np.int64(BROKEN)
     used = np.int64(0)

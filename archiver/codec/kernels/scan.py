@@ -1,4 +1,4 @@
-"""The kernel from Avro records straight to the buffers of Arrow arrays: chosen columns, chosen rows, each byte copied once."""
+"""Kernel that decodes Avro records into the buffers of Arrow arrays: chosen columns and rows, each byte copied once."""
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +25,15 @@ from archiver.codec.kernels.jit import BYTES, LONG, LONGS, READ_ONLY_BYTES, inne
 from archiver.codec.kernels.varint import copy_bytes, inside, read_varint
 
 Ints = npt.NDArray[np.int32]
-# The arrays of a binary column: where each value ends (behind a leading 0), 1 for what is not null, the bytes end to end.
+# The arrays of a binary column: the end of each value (behind a leading 0), 1 for non-null values, the bytes end to end.
 Blob = tuple[Ints, Bytes, Bytes]
 
 _INTS = types.Array(types.int32, 1, "C")
 _BLOB = types.Tuple((_INTS, BYTES, BYTES))
 
-# Reasons to end beside those of codec.avro_decode.
+# Reasons for the end besides those of codec.avro_decode.
 OFFSETS_FALL, NO_ROOM = 100, 101
-# The running totals of scan_rows, by index; they go on from one block to the next.
+# The running totals of scan_rows, by index; they continue from one block to the next.
 ROWS, HEADERS, COUNTED, LAST_OFFSET, KEY_BYTES, VALUE_BYTES, HEADER_KEY_BYTES, HEADER_VALUE_BYTES, RAW_KEY_BYTES = (
     range(9)
 )
@@ -47,7 +47,7 @@ _MOST_MS = 2**63 // 1000 - 1  # the most milliseconds that fit Spark's timestamp
 
 @inner
 def _put(blob: Blob, row: int, used: int, body: Bytes, start: int, length: int) -> int:
-    """Append a value, null below length 0. Returns the bytes used, or -1 when there is no room."""
+    """Append a value, null below length 0. Returns the bytes used, or -1 without enough room."""
     ends, present, target = blob
     if length > len(target) - used or row >= len(present):
         return np.int64(-1)
@@ -113,7 +113,7 @@ def _scan_headers(
     raw_keys: Blob,
     totals: Longs,
 ) -> tuple[int, int]:
-    """Read `headers`, or the list `orderedHeaders`, whose branch says that it is there. Returns (position after it, problem)."""
+    """Read `headers`, or the list `orderedHeaders` if its branch is present. Returns (position after it, problem)."""
     value_null = HEADER_NULL if is_list else NO_UNION
     while True:
         count, position = read_count(body, position, end)
@@ -202,8 +202,8 @@ def scan_rows(
 ) -> tuple[int, int]:
     """Append the selected of the next `count` Avro records in body[start:end] to the columns whose arrays have room.
 
-    A column whose array is empty is not wanted, and is skipped. Returns (where the next record begins, why
-    it ended); on anything but ALL_READ the arrays mean nothing, and totals[COUNTED] is the record that it ended at.
+    A column with an empty array is skipped. Returns (begin of the next record, reason for
+    the end); on anything but ALL_READ the arrays mean nothing, and totals[COUNTED] is the record that it ended at.
     """
     position = np.int64(start)
     value_null = NULL if nullable_value else NO_UNION
@@ -260,7 +260,7 @@ def scan_rows(
             if position < 0:
                 return position, FIELD_CUT
             if branch == LIST:
-                has_map = False  # the list goes before the map
+                has_map = False  # the list precedes the map
                 position, problem = _scan_headers(
                     body, position, end, True, wanted and wants_headers, header_keys, header_values, raw_keys, totals
                 )

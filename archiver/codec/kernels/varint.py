@@ -1,6 +1,6 @@
-"""Zigzag varints, which Kafka and Avro spell alike, copies, and range checks.
+"""Kernels for zigzag varints, which Kafka and Avro spell alike, copies, and range checks.
 
-A position of BROKEN is how a kernel says that its input ends too early or cannot be.
+A kernel returns BROKEN as position if its input ends too early or is impossible.
 """
 
 import numpy as np
@@ -63,13 +63,13 @@ def copy_bytes(target: Bytes, position: int, source: Bytes, start: int, length: 
 
 @inner
 def inside(start: int, length: int, size: int) -> bool:
-    """Tell whether a range lies in a buffer of that size; written so that no sum can overflow."""
+    """Return whether a range is inside a buffer of that size; no sum can overflow."""
     return start >= 0 and length >= 0 and start <= size and length <= size - start
 
 
 @inner
 def holds(size: int, start: int, length: int) -> bool:
-    """Tell whether a buffer of that size holds a key or value; where a null starts means nothing."""
+    """Return whether a buffer of that size holds a key or value; the start of a null means nothing."""
     return length < 0 or inside(start, length, size)
 
 
