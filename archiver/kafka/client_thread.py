@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from threading import Thread
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from archiver.kafka.client import KafkaClient
 from archiver.kafka.settings import KafkaSettings
 
 Value = TypeVar("Value")
+
+_END_S: Final = 3.0
 
 
 class ClientThread:
@@ -28,7 +30,13 @@ class ClientThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        ended = asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        try:
+            ended.result(_END_S)
+        except (
+            TimeoutError
+        ):  # an interrupted step blocks the loop, in retries of a busy store: its thread ends with the process
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
