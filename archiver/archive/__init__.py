@@ -1,1 +1,1 @@
-"""The objects in the bucket: keys, segments, notes, index, copies, and their readers."""
+"""The objects in the bucket: keys, segments, JSON notes, index, copies of compacted topics, and their readers."""

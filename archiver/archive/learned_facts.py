@@ -1,4 +1,4 @@
-"""Facts that a reader fetched from objects because the index lacked them; added to the index if the reader shares them."""
+"""Decides whether facts that a reader fetched from objects are worth adding to the index, and adds them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Diagnoses a partition whose fetches fail or return no records: retry, skip, pass over, or end it."""
+"""Decides what follows a failed or empty fetch: retry, skip with a hole, pass a proved gap, or stop."""
 
 from dataclasses import dataclass
 from enum import Enum, auto

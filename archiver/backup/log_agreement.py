@@ -1,4 +1,4 @@
-"""Checks that logs with nothing to fetch are still the archived logs, and that logs still match the copies of readers.
+"""Detects that a Kafka log was cut back, for logs without fetches and for copies of compacted topics.
 
 A log that was cut back may have grown again to the end of its archive. A fetch would show that, since it names the epoch of
 the last batch before it; without a fetch, the leader is asked for the end of that epoch (decision 7).

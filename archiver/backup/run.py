@@ -1,4 +1,4 @@
-"""Runs a backup that ends (`--until-end`) from a configuration, and builds backup requests from configurations."""
+"""Runs a backup that ends (`--until-end`); for every backup, opens and probes the archive and builds the request."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Runs a group worker from a configuration to its end, and the endpoint of backups: metrics, health, readiness."""
+"""Runs a group worker (backup service or compacted instance) until a signal, with its metrics and health endpoint."""
 
 import asyncio
 import errno

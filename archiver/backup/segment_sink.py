@@ -1,4 +1,4 @@
-"""The destination of a process's segments, shared by its partition writers: archive, limits, spool, memory."""
+"""Holds what all partition writers of a process share: archive, segment limits, batch policy, memory budgets, spool, counters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

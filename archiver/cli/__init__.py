@@ -1,1 +1,1 @@
-"""The commands: one file each, with its options, its run, and its text and JSON printers."""
+"""The commands, with their options, runs and printers; and the options and output that they share."""

@@ -1,6 +1,6 @@
-"""Parses a YAML file to dotted keys with their lines, the same for nested and dotted spelling.
+"""Reads a configuration file: checks its keys, fills in `${…}` variables and secret files, and keeps each key's line.
 
-Values stay as written, without YAML's type guesses: text, null, or a list of these. Items of a few lists have keys of their own.
+But for variables and secret files, values stay as written, without YAML's type guesses: text, null, or a list of these. Items of a few lists have keys of their own.
 """
 
 import difflib

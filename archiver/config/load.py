@@ -1,4 +1,4 @@
-"""Loads a configuration from a file, or builds one from a bucket's address, and checks it. Used by all commands."""
+"""Loads and checks a configuration from its file, or builds one from a bucket's address."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path

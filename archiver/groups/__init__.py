@@ -1,1 +1,1 @@
-"""Positions of consumer groups: recorded, read as of a time, folded, translated, set."""
+"""Positions of consumer groups: snapshots, positions as of a time, folds (reduced `__consumer_offsets`), translation, setting on a target."""

@@ -1,4 +1,4 @@
-"""Backs up the positions of consumer groups, by archiving `__consumer_offsets` or as snapshot notes (docs/format.md §8). `backup` runs it."""
+"""Chooses how consumer group positions are kept, and takes the snapshots; backups archive `__consumer_offsets` themselves."""
 
 import asyncio
 import logging

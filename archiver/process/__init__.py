@@ -1,1 +1,1 @@
-"""Parts of every process: logs, progress, signals, threads, memory, text for terminals, Java."""
+"""General helpers that import no other room: logs, signals, threads, memory, columns, text, masking of secrets, Java."""

@@ -1,4 +1,4 @@
-"""Runs a function over many items in threads, a bounded number of items ahead of the consumer."""
+"""Yields a function's results for many items in order, computed by threads a bounded number of items ahead."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Starts child processes that end with this one, also when it is killed."""
+"""Starts child processes of the demo, which end with this process even if it is killed."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Compact columns of values: an archive has millions of objects, and Python objects for each would take gigabytes."""
+"""Sequences kept as compact numpy columns, whose values become Python objects only on access: archives have millions of objects."""
 
 from abc import abstractmethod
 from bisect import bisect_right

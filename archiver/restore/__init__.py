@@ -1,1 +1,1 @@
-"""Archive to Kafka, without Spark: request, plan, targets, claims, tasks, groups, report."""
+"""Plans and carries out restores from archive to Kafka, in code that imports no Spark; `spark` runs it."""

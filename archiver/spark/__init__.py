@@ -1,4 +1,4 @@
-"""Runs the plans of the rooms below on Spark. The only user of PySpark.
+"""Runs the plans and tasks of restore, upkeep and groups on Spark. The only user of PySpark.
 
 `register(spark)` registers the data source `kafka-archive` (docs/spark.md).
 """

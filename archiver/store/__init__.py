@@ -1,1 +1,1 @@
-"""Object storage: a port and its S3 implementation. The only user of botocore."""
+"""Object storage: the interface that other rooms use, and its S3 implementation. The only user of botocore."""

@@ -1,1 +1,1 @@
-"""Keeps copies of compacted topics: two instances make them in turn (decision 40)."""
+"""Keeps copies of compacted topics in the archive, made in turn by two backup instances (decision 40)."""

@@ -1,4 +1,4 @@
-"""Kernels that decode and encode record batches v2. Layout: Kafka protocol, "Record Batch" and "Record"."""
+"""Kernels for record batches v2: scan batch headers, index and encode records; owns the batch table's columns."""
 
 import numpy as np
 from numba import types

@@ -1,4 +1,4 @@
-"""Kernels that select and decode the effective records of `__consumer_offsets`."""
+"""Kernels that select the records of `__consumer_offsets` that decide group positions, and decode their keys and values."""
 
 import numpy as np
 from numba import types

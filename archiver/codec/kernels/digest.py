@@ -1,4 +1,4 @@
-"""Kernels for the record digest of docs/format.md §5, and the other running facts of records."""
+"""Kernel that updates a record run's digest (docs/format.md §5), tombstone count, timestamp range and byte totals."""
 
 import numpy as np
 from numba import types

@@ -1,4 +1,4 @@
-"""Kernels over a frame's rows: check that offsets rise, hash keys, and index headers."""
+"""Kernels over a frame's rows: check that offsets rise, hash keys, and locate each header's key and value."""
 
 import numpy as np
 from numba import types

@@ -1,1 +1,1 @@
-"""The archive as a Spark table: the data source `kafka-archive` and `archiver query`."""
+"""The archive as Spark tables: the data source `kafka-archive`, and the SQL of `archiver query`."""

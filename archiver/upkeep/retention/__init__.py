@@ -1,1 +1,1 @@
-"""Retention sweeps: plan, show, prove, and delete expired objects."""
+"""Retention sweeps: plan, show, prove, and delete expired objects and debris under `control/`."""
