@@ -297,7 +297,8 @@ def test_who_else_writes_behind_is_noticed(
         (wrong,) = report.errors
         assert wrong.exit_code == 3
         assert "someone else wrote" in wrong.error
-        assert "another --id" in wrong.error
+        assert f"--rename {topic}=NEW" in wrong.error  # another --id is refused
+        assert "--id" not in wrong.error
         assert not report.is_finished
     if when == "before the first record":
         assert log_of(broker_41, f"{topic}.back") == (0, 11)  # nothing of ours went there
@@ -433,7 +434,8 @@ def test_retention_that_is_set_while_records_come_is_noticed(
     (wrong,) = report.errors
     assert (wrong.exit_code, "the brokers have deleted those below 4" in wrong.error) == (3, True), wrong.error
     assert "leave the records alone" in wrong.error
-    assert "another --id" in wrong.error
+    assert f"--rename {topic}=NEW" in wrong.error  # another --id is refused
+    assert "--id" not in wrong.error
 
 
 # --- in the place of another one
