@@ -61,9 +61,9 @@ def run(options: argparse.Namespace) -> int:
     print_lines(cleared_lines(report))
     if not report.cleared:
         print_line(f"{options.place}: nothing was deleted")
-    for line in (*report.refused, *(why for found in report.alarms.values() for why in found)):
+    for line in (*report.failures, *(why for found in report.alarms.values() for why in found)):
         complain(f"{options.place}: {line}")
-    return NotWholeError.exit_code if report.refused or report.alarms else 0
+    return NotWholeError.exit_code if report.failures or report.alarms else 0
 
 
 def _parsed(place: str) -> tuple[str, int]:

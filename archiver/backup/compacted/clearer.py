@@ -56,7 +56,7 @@ class Clearer:
         report = await self._worker.call(clear_copies, self._survey, places, now_ms, goes_on)
         for one in report.cleared:
             self._counts.cleared(one.place.topic, objects=one.objects, size=one.bytes)
-        self._counts.clearing_failed(len(report.refused))
+        self._counts.clearing_failed(len(report.failures))
         self._tell(report)
         return report
 

@@ -55,6 +55,11 @@ class ClearingReport:
     kept: list[Kept] = field(default_factory=list)
     alarms: dict[RolePlace, tuple[str, ...]] = field(default_factory=dict)  # reasons that block a partition
     refused: list[str] = field(default_factory=list)  # deletes that the store denied, or that failed
+    unread: list[ArchiverError] = field(default_factory=list)  # failures of the store before any delete
+
+    @property
+    def failures(self) -> list[str]:
+        return [*map(str, self.unread), *self.refused]
 
 
 def clear_copies(
@@ -69,7 +74,7 @@ def clear_copies(
         try:
             surveyed = survey.survey(topic, now_ms, frozenset(places))
         except (StoreError, StoreTemporaryError) as error:
-            report.refused.append(str(error))
+            report.unread.append(error)
             continue
         for one in surveyed:
             if not goes_on():
@@ -111,7 +116,7 @@ def _holder_is_whole(
     except NotWholeError as error:
         report.alarms[one.place] = (f"what is read is damaged: {error}",)
     except (StoreError, StoreTemporaryError) as error:
-        report.refused.append(str(error))
+        report.unread.append(error)
     return False
 
 

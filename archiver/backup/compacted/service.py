@@ -309,9 +309,12 @@ class InstanceService(GroupWorker):
             places = frozenset(turn.place for turn in self.turns.values() if turn.turn.role is Role.ACTIVE)
             try:
                 report = await clearer.clear(places, self.now_ms(), lambda: bool(self.turns))
-                self.in_question = report.alarms.keys()
             except Exception as error:  # noqa: BLE001 - a failed clearing must not stop copies
-                failure = as_ours(error, "clearing")
+                failure: ArchiverError | None = as_ours(error, "clearing")
+            else:
+                self.in_question = report.alarms.keys()
+                failure = next(iter(report.unread), None)
+            if failure is not None:
                 self.troubles.note(failure, f"{failure}; copies are cleared later", "clearing", stops_puts=False)
             else:
                 self.troubles.note_works("clearing")

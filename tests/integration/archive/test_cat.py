@@ -173,7 +173,9 @@ def test_a_damaged_topic_fact_stops_no_other_topic(archive: Site, run: Run) -> N
     assert found.topic == "orders"
     with pytest.raises(CorruptSegmentError, match=r"control/topics/broken/000000\.json"):
         read_archive(Archive(archive.store, LAYOUT))
-    with pytest.raises(CorruptSegmentError, match=r"^p/control/topics/broken/.*cannot be: cluster_id is missing"):
+    with pytest.raises(
+        CorruptSegmentError, match=r"^p/control/topics/broken/.*invalid note of a topic: cluster_id is missing"
+    ):
         read_topic(Archive(archive.store, LAYOUT), "broken")
 
 
