@@ -291,10 +291,6 @@ class Layout:
     def fact_key(self, stream: str, number: int) -> str:
         return f"{self.control_prefix(stream)}{_fact_number(number)}.json"
 
-    def is_fact(self, key: str) -> bool:
-        """Return whether a key is the key of a fact of any stream."""
-        return self.split_fact(key) is not None
-
     def parse_fact(self, stream: str, key: str) -> int | None:
         """Return the number of a fact of this stream; None for anything else."""
         prefix = self.control_prefix(stream)

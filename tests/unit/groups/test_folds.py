@@ -252,7 +252,7 @@ def test_the_spelling_is_the_one_of_the_format(key: FoldKey) -> None:
         spelled.replace("folds/0", "folds/\u0660"),
     ):
         assert layout.parse_fold(wrong) is None
-        assert not layout.is_fact(wrong)
+        assert layout.split_fact(wrong) is None
 
 
 def test_a_fold_that_expands_without_end_is_not_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
