@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Producer
 
-from archiver.kafka.admin import KafkaAdmin, ToCreate
+from archiver.kafka.topics.admin import KafkaAdmin, ToCreate
 from benchmarks.limits import MOST_MEMORY, Limits
 from benchmarks.measure import cpu_seconds, pss_bytes, watching
 from benchmarks.servers import own_broker, own_minio

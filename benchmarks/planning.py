@@ -22,26 +22,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from unittest.mock import patch
 
-from archiver.archive.archived_end import end_at
-from archiver.archive.catalog import read_archive
-from archiver.archive.fresh_entries import FreshEntries
-from archiver.archive.handle import Archive
-from archiver.archive.holdings import summarize
-from archiver.archive.layout import MOST_OFFSET, Layout
-from archiver.archive.learned_facts import share_learned
-from archiver.archive.listing import list_newest
-from archiver.archive.topics import Stretch
-from archiver.backup.indexer import Indexer
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import MOST_OFFSET, Layout
+from archiver.archive.index.archived_end import end_at
+from archiver.archive.index.fresh_entries import FreshEntries
+from archiver.archive.index.learned_facts import share_learned
+from archiver.archive.notes.topics import Stretch
+from archiver.archive.reading.catalog import read_archive
+from archiver.archive.reading.holdings import summarize
+from archiver.archive.segments.listing import list_newest
+from archiver.backup.service.indexer import Indexer
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import StorageConfig
-from archiver.process.memory import tune_memory
-from archiver.restore.plan import RestorePlan, plan_restore
-from archiver.restore.request import RestoreRequest
+from archiver.process.running.memory import tune_memory
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_plan import RestorePlan, plan_restore
 from archiver.spark.table.options import parse_options
 from archiver.spark.table.scan import plan_scan
-from archiver.upkeep.retention.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.partition_plan import PartitionTerms
-from archiver.upkeep.retention.survey import SurveyTask, survey
+from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
+from archiver.upkeep.retention.planning.survey import SurveyTask, survey
 from archiver.upkeep.verify import check_listing
 from benchmarks.growth import MEMORY, REPORT, write_page
 from benchmarks.report import machine_facts

@@ -25,21 +25,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from archiver.archive.archived_end import end_at, position_of
-from archiver.archive.catalog import read_archive, topic_names
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.learned_facts import share_learned
-from archiver.archive.listing import list_newest
-from archiver.archive.segment_writer import OpenSegment, SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource, record_cluster, record_topic
-from archiver.backup.opener import OPENERS
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.archived_end import end_at, position_of
+from archiver.archive.index.learned_facts import share_learned
+from archiver.archive.notes.topics import PartitionSource, record_cluster, record_topic
+from archiver.archive.reading.catalog import read_archive, topic_names
+from archiver.archive.segments.listing import list_newest
+from archiver.archive.segments.segment_writer import OpenSegment, SegmentLimits
+from archiver.archive.segments.spool import Spool
+from archiver.backup.opening.opener import OPENERS
 from archiver.config.model import StorageConfig
-from archiver.process.children import start_child
-from archiver.process.memory import tune_memory
-from archiver.restore.plan import plan_restore
-from archiver.restore.request import RestoreRequest
+from archiver.process.running.children import start_child
+from archiver.process.running.memory import tune_memory
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_plan import plan_restore
 from benchmarks.growth import table, write_page
 from benchmarks.landing import Landing
 from benchmarks.report import machine_facts

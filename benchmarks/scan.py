@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from archiver.backup.run import run_backup
+from archiver.backup.service.run_backup import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.spark import register
 from benchmarks.generate import fill_topic

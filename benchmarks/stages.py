@@ -18,8 +18,8 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from archiver.archive.handle import open_archive
-from archiver.archive.segment_writer import SegmentBody
+from archiver.archive.format.handle import open_archive
+from archiver.archive.segments.segment_writer import SegmentBody
 from archiver.codec import batch as batch_codec
 from archiver.codec.avro import BLOCK_BYTES, BlockEncoder, encode_header
 from archiver.codec.compression import Arena, BatchCodec, BlockCodec, compress_block
@@ -27,12 +27,12 @@ from archiver.codec.frame import Frame
 from archiver.codec.kernels import batches as batch_kernels
 from archiver.codec.kernels.digest import SURVEY_SIZE, add_rows
 from archiver.config.model import StorageConfig
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.fetch import FetchTarget, fetch
-from archiver.kafka.settings import KafkaSettings
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.records.fetch import FetchTarget, fetch
 from archiver.store.port import ObjectKind
 
-# As archiver/backup/until_end.py asks.
+# As archiver/backup/service/until_end.py asks.
 _PARTITION_BYTES = 4 * 1024 * 1024
 _ANSWER_BYTES = 16 * 1024 * 1024
 _MOST_BYTES = 256 * 1024 * 1024

@@ -14,12 +14,12 @@ from archiver.cli.options import (
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import table_lines
 from archiver.errors import UsageError
-from archiver.process.text import spell_count, spell_size
+from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
-    from archiver.backup.feed import Feed, PartitionReport
-    from archiver.backup.run_service import ServiceResult
-    from archiver.backup.until_end import BackupReport
+    from archiver.backup.partition.feed import Feed, PartitionReport
+    from archiver.backup.service.run_service import ServiceResult
+    from archiver.backup.service.until_end import BackupReport
 
     Reports = Sequence[PartitionReport]
 
@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
-    from archiver.process.failpoints import arm
+    from archiver.process.running.failpoints import arm
 
     if options.partitions and not options.until_end:
         raise UsageError("--partitions goes with --until-end, which tells of each when it ends")
@@ -47,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _back_up_until_stopped(options: argparse.Namespace) -> int:
-    from archiver.backup.run_service import run_service
+    from archiver.backup.service.run_service import run_service
     from archiver.config.load import load_config
-    from archiver.process.progress import Progress
+    from archiver.process.output.progress import Progress
 
     config = load_config(options.config)
     progress = Progress("backup", quiet=options.quiet, every_s=60.0)
@@ -71,9 +71,9 @@ def _back_up_until_stopped(options: argparse.Namespace) -> int:
 
 
 def _back_up_until_end(options: argparse.Namespace) -> int:
-    from archiver.backup.run import run_backup
+    from archiver.backup.service.run_backup import run_backup
     from archiver.config.load import load_config
-    from archiver.process.progress import Eta, Progress
+    from archiver.process.output.progress import Eta, Progress
 
     progress, eta = Progress("backup", quiet=options.quiet), Eta("offsets")
 

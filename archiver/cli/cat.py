@@ -18,10 +18,10 @@ from archiver.cli.options import (
 )
 from archiver.cli.output import complain, write
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.text import printable_json
+from archiver.process.output.text import printable_json
 
 if TYPE_CHECKING:
-    from archiver.archive.archived_topic import ArchivedTopic
+    from archiver.archive.copies.archived_topic import ArchivedTopic
     from archiver.codec.selection import Selection
 
 
@@ -45,10 +45,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.archive.catalog import find_topic
-    from archiver.archive.handle import open_archive
-    from archiver.archive.learned_facts import share_learned
-    from archiver.archive.plain_records import follow_records, json_pieces, read_records, wanted_of
+    from archiver.archive.format.handle import open_archive
+    from archiver.archive.index.learned_facts import share_learned
+    from archiver.archive.reading.catalog import find_topic
+    from archiver.archive.reading.plain_records import follow_records, json_pieces, read_records, wanted_of
 
     storage = archive_config(options).storage
     archive = open_archive(storage)

@@ -7,8 +7,8 @@ from archiver.cli.options import pattern
 
 if TYPE_CHECKING:
     from archiver.config.model import ArchiverConfig
-    from archiver.groups.shown import PositionFilter
-    from archiver.restore.group_restore import GroupRequest
+    from archiver.groups.positions.shown import PositionFilter
+    from archiver.restore.groups.group_restore import GroupRequest
 
 
 def add_chosen_positions(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_chosen_positions(parser: argparse.ArgumentParser) -> None:
 def wanted_positions(options: argparse.Namespace) -> "PositionFilter":
     from archiver.codec.selection import LAST_LONG
     from archiver.config.quantities import parse_moment_ms
-    from archiver.groups.shown import PositionFilter
+    from archiver.groups.positions.shown import PositionFilter
 
     return PositionFilter(
         as_of_ms=LAST_LONG if options.as_of is None else parse_moment_ms("--as-of", options.as_of),
@@ -55,8 +55,8 @@ def add_groups_removed(parser: "argparse.ArgumentParser | argparse._ArgumentGrou
 
 
 def group_request(config: "ArchiverConfig", options: argparse.Namespace, wanted: "PositionFilter") -> "GroupRequest":
-    from archiver.restore.group_restore import GroupRequest, parse_group_renames
-    from archiver.restore.removed_positions import Removed
+    from archiver.restore.groups.group_restore import GroupRequest, parse_group_renames
+    from archiver.restore.groups.removed_positions import Removed
 
     return GroupRequest(
         config=config,

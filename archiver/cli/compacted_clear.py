@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from archiver.cli.options import add_config, add_run
 from archiver.cli.output import complain, print_line, print_lines
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.text import spell_count, spell_size
+from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
-    from archiver.backup.compacted.clearing_run import ClearingReport
+    from archiver.backup.compacted.clearing.clearing_run import ClearingReport
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,12 +41,12 @@ def refuse(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.archive.handle import open_archive
-    from archiver.archive.role_logs import read_role_logs
-    from archiver.archive.store_clock import agreed_now_ms
-    from archiver.backup.compacted.clearing import NO_LOG, ClearingRules
-    from archiver.backup.compacted.clearing_run import clear_copies
-    from archiver.backup.compacted.clearing_survey import ClearingSurvey
+    from archiver.archive.copies.role_logs import read_role_logs
+    from archiver.archive.format.handle import open_archive
+    from archiver.archive.format.store_clock import agreed_now_ms
+    from archiver.backup.compacted.clearing.clearing_rules import NO_LOG, ClearingRules
+    from archiver.backup.compacted.clearing.clearing_run import clear_copies
+    from archiver.backup.compacted.clearing.clearing_survey import ClearingSurvey
     from archiver.config.load import load_config
 
     config = load_config(options.config)
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _parsed(place: str) -> tuple[str, int]:
-    from archiver.archive.layout import is_partition_number, is_topic_name
+    from archiver.archive.format.layout import is_partition_number, is_topic_name
 
     topic, _, number = place.rpartition("-")
     if not is_topic_name(topic) or not is_partition_number(number):
@@ -76,7 +76,7 @@ def _parsed(place: str) -> tuple[str, int]:
 
 
 def cleared_lines(report: "ClearingReport") -> Iterator[str]:
-    from archiver.backup.compacted.alarms import name_of
+    from archiver.backup.compacted.clearing.alarms import name_of
 
     for one in report.cleared:
         what = f"{spell_count(one.objects, 'object')} of {spell_size(one.bytes)}"

@@ -20,11 +20,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.backup.compacted.run import run_instance
+    from archiver.backup.compacted.work.run_instance import run_instance
     from archiver.config.environment import failpoint
     from archiver.config.load import load_config
-    from archiver.process.failpoints import arm
-    from archiver.process.progress import Progress
+    from archiver.process.output.progress import Progress
+    from archiver.process.running.failpoints import arm
 
     arm(failpoint())
     config = load_config(options.config)

@@ -9,12 +9,12 @@ from archiver.cli.options import add_archive, add_format, add_run, archive_confi
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count, spell_size
+from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
-    from archiver.archive.roles import Generation, Holder
-    from archiver.backup.compacted.alarms import Alarm
-    from archiver.backup.compacted.status import CompactedStatus, GenerationStatus, PartitionStatus
+    from archiver.archive.copies.roles import Generation, Holder
+    from archiver.backup.compacted.clearing.alarms import Alarm
+    from archiver.backup.compacted.clearing.status import CompactedStatus, GenerationStatus, PartitionStatus
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,12 +30,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.archive.handle import open_archive
-    from archiver.archive.store_clock import epoch_ms
-    from archiver.backup.compacted.alarms import alarms_in
-    from archiver.backup.compacted.live_logs import asker_of
-    from archiver.backup.compacted.status import StatusReader
-    from archiver.kafka.settings import KafkaSettings
+    from archiver.archive.format.handle import open_archive
+    from archiver.archive.format.store_clock import epoch_ms
+    from archiver.backup.compacted.clearing.alarms import alarms_in
+    from archiver.backup.compacted.clearing.live_logs import asker_of
+    from archiver.backup.compacted.clearing.status import StatusReader
+    from archiver.kafka.login.settings import KafkaSettings
 
     config, topics = archive_config(options), pattern("--topics", options.topics)
     archive, ask = open_archive(config.storage), None
@@ -151,7 +151,7 @@ def status_lines(status: "CompactedStatus") -> Iterator[str]:
 
 
 def _name(one: "PartitionStatus") -> str:
-    from archiver.backup.compacted.alarms import name_of
+    from archiver.backup.compacted.clearing.alarms import name_of
 
     return name_of(one.place)
 

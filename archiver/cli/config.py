@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_show(options: argparse.Namespace) -> int:
     from archiver.config.load import load_config
     from archiver.config.reference import shown_config, yaml_lines
-    from archiver.kafka.settings import KafkaSettings
+    from archiver.kafka.login.settings import KafkaSettings
     from archiver.store.address import group_of
 
     config = load_config(options.config)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.spelling import table_lines
 from archiver.config.quantities import spell_exact_duration
-from archiver.process.text import spell_count, spell_name, spell_some
+from archiver.process.output.text import spell_count, spell_name, spell_some
 
 if TYPE_CHECKING:
-    from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
-    from archiver.kafka.group_positions import GroupPosition
+    from archiver.groups.target.application_report import ApplicationReport, GroupReport, PositionReport
+    from archiver.kafka.groups.group_positions import GroupPosition
 
 _NO_POSITION: Final = "none"
 _MOST_NAMED: Final = 10  # positions of a group in a complaint; the table has all

@@ -15,10 +15,10 @@ from archiver.cli.groups_applied import applied_complaints, applied_lines, appli
 from archiver.cli.groups_translate import GIVE_AS_OF, open_problems, plan_lines, plan_row
 from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.process.text import spell_count
+from archiver.process.output.text import spell_count
 
 if TYPE_CHECKING:
-    from archiver.restore.group_restore import GroupRestore
+    from archiver.restore.groups.group_restore import GroupRestore
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -31,15 +31,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.archive.handle import open_archive
+    from archiver.archive.format.handle import open_archive
     from archiver.config.environment import failpoint
     from archiver.config.load import load_target
-    from archiver.kafka.settings import KafkaSettings
-    from archiver.process.failpoints import arm
-    from archiver.process.progress import Progress
-    from archiver.restore.group_restore import GroupRestore, apply_group_plan, read_group_plan, read_positions
-    from archiver.restore.request import check_restore_id
-    from archiver.restore.unmatched_groups import unmatched_problem
+    from archiver.kafka.login.settings import KafkaSettings
+    from archiver.process.output.progress import Progress
+    from archiver.process.running.failpoints import arm
+    from archiver.restore.groups.group_restore import GroupRestore, apply_group_plan, read_group_plan, read_positions
+    from archiver.restore.groups.unmatched_groups import unmatched_problem
+    from archiver.restore.plan.request import check_restore_id
 
     arm(failpoint())
     asked, target = (

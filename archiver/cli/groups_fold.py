@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
 from archiver.cli.output import complain, print_json, print_line
 from archiver.errors import FalseFactsError, NotWholeError
-from archiver.process.text import spell_count
+from archiver.process.output.text import spell_count
 
 if TYPE_CHECKING:
-    from archiver.groups.folding import FoldPlan, MadeFold
+    from archiver.groups.log.folding import FoldPlan, MadeFold
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -20,13 +20,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_fold_command(options: argparse.Namespace) -> int:
-    from archiver.archive.catalog import find_topic
-    from archiver.archive.handle import open_archive
+    from archiver.archive.format.handle import open_archive
+    from archiver.archive.reading.catalog import find_topic
     from archiver.config.environment import failpoint
-    from archiver.groups.folding import plan_folds, run_fold
-    from archiver.groups.folds import Folds
-    from archiver.kafka.group_positions import OFFSETS_TOPIC
-    from archiver.process.failpoints import arm
+    from archiver.groups.log.folding import plan_folds, run_fold
+    from archiver.groups.log.folds import Folds
+    from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
+    from archiver.process.running.failpoints import arm
 
     arm(failpoint())
     storage = archive_config(options).storage

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from archiver.cli.groups_applied import applied_complaints, applied_lines, applied_row
 from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config, pattern
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.process.text import spell_count
+from archiver.process.output.text import spell_count
 
 if TYPE_CHECKING:
-    from archiver.groups.application_report import ApplicationReport
+    from archiver.groups.target.application_report import ApplicationReport
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,14 +25,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.archive.handle import open_archive
+    from archiver.archive.format.handle import open_archive
     from archiver.config.environment import failpoint
     from archiver.config.load import load_target
-    from archiver.groups.application import roll_back_positions
-    from archiver.kafka.client import KafkaClient
-    from archiver.kafka.settings import KafkaSettings
-    from archiver.process.failpoints import arm
-    from archiver.process.progress import Progress
+    from archiver.groups.target.application import roll_back_positions
+    from archiver.kafka.brokers.client import KafkaClient
+    from archiver.kafka.login.settings import KafkaSettings
+    from archiver.process.output.progress import Progress
+    from archiver.process.running.failpoints import arm
 
     groups = pattern("--groups", options.groups)
     target = load_target(options.target)

@@ -10,14 +10,14 @@ from archiver.cli.options import add_archive, add_format, add_run, archive_confi
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, moment_from, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import printable, spell_count, spell_name
+from archiver.process.output.text import printable, spell_count, spell_name
 
 if TYPE_CHECKING:
-    from archiver.archive.handle import Archive
+    from archiver.archive.format.handle import Archive
     from archiver.config.model import ArchiverConfig
-    from archiver.groups.archived_log import OffsetsLog
-    from archiver.groups.live_logs import LiveLog
-    from archiver.groups.shown import ShownGroups, ShownPosition
+    from archiver.groups.log.archived_log import OffsetsLog
+    from archiver.groups.log.live_logs import LiveLog
+    from archiver.groups.positions.shown import ShownGroups, ShownPosition
 
 LiveLogs = Mapping[int, "LiveLog"]  # by partition
 _LIVES = {-1: "not archived", -2: "ambiguous"}
@@ -41,8 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.archive.handle import open_archive
-    from archiver.groups.shown import show_groups
+    from archiver.archive.format.handle import open_archive
+    from archiver.groups.positions.shown import show_groups
 
     config = archive_config(options)
     problems: list[str] = []
@@ -61,9 +61,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _ask_kafka(config: "ArchiverConfig", archive: "Archive") -> LiveLogs:
-    from archiver.archive.topics import read_cluster
-    from archiver.groups.live_logs import survey_live_logs
-    from archiver.kafka.settings import KafkaSettings
+    from archiver.archive.notes.topics import read_cluster
+    from archiver.groups.log.live_logs import survey_live_logs
+    from archiver.kafka.login.settings import KafkaSettings
 
     settings = KafkaSettings.parse(config.kafka, config.place_of_kafka)
     return {log.partition: log for log in asyncio.run(survey_live_logs(settings, read_cluster(archive)))}

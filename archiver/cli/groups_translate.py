@@ -10,12 +10,12 @@ from archiver.cli.options import add_archive, add_format, add_run, add_target, a
 from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, moment_from, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count, spell_name
+from archiver.process.output.text import spell_count, spell_name
 
 if TYPE_CHECKING:
-    from archiver.groups.archived_position import ArchivedPosition
-    from archiver.groups.translation import Remark, TranslatedPosition
-    from archiver.restore.group_restore import GroupPlan, PlannedGroup
+    from archiver.groups.positions.archived_position import ArchivedPosition
+    from archiver.groups.target.translation import Remark, TranslatedPosition
+    from archiver.restore.groups.group_restore import GroupPlan, PlannedGroup
 
 _MOST_REASONS: Final = 20
 GIVE_AS_OF: Final = "give --as-of with that, or a later time"
@@ -32,12 +32,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import asyncio
 
-    from archiver.archive.handle import open_archive
+    from archiver.archive.format.handle import open_archive
     from archiver.cli.chosen_positions import group_request
     from archiver.config.load import load_target
-    from archiver.kafka.settings import KafkaSettings
-    from archiver.restore.group_restore import read_group_plan, read_positions
-    from archiver.restore.request import check_restore_id
+    from archiver.kafka.login.settings import KafkaSettings
+    from archiver.restore.groups.group_restore import read_group_plan, read_positions
+    from archiver.restore.plan.request import check_restore_id
 
     asked, target = (
         group_request(archive_config(options), options, wanted_positions(options)),
@@ -192,7 +192,7 @@ def _cells(group: "PlannedGroup", one: "TranslatedPosition") -> tuple[str, ...]:
 
 
 def _spelled(remark: "Remark") -> str:
-    from archiver.groups.translation import Kind
+    from archiver.groups.target.translation import Kind
 
     match remark.kind:
         case Kind.BEYOND:

@@ -10,14 +10,14 @@ from archiver.cli.options import add_config, add_format, add_run, parser_of
 from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count
+from archiver.process.output.text import spell_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from archiver.archive.handle import Archive
-    from archiver.archive.holds import Hold
-    from archiver.upkeep.retention.held import HeldObjects
+    from archiver.archive.format.handle import Archive
+    from archiver.archive.notes.holds import Hold
+    from archiver.upkeep.retention.planning.held import HeldObjects
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -53,12 +53,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_add(options: argparse.Namespace) -> int:
-    from archiver.archive.holds import Hold
-    from archiver.archive.store_clock import epoch_ms
-    from archiver.archive.topics import list_known_topics
+    from archiver.archive.format.store_clock import epoch_ms
+    from archiver.archive.notes.holds import Hold
+    from archiver.archive.notes.topics import list_known_topics
     from archiver.config.quantities import parse_moment_ms
     from archiver.errors import UsageError
-    from archiver.upkeep.retention.held import list_held
+    from archiver.upkeep.retention.planning.held import list_held
 
     archive = _archive(options)
     try:
@@ -89,8 +89,8 @@ def run_add(options: argparse.Namespace) -> int:
 
 
 def _put(archive: "Archive", hold: "Hold") -> None:
-    from archiver.archive.holds import DELETES_END_S, add_hold
-    from archiver.archive.store_clock import epoch_ms
+    from archiver.archive.format.store_clock import epoch_ms
+    from archiver.archive.notes.holds import DELETES_END_S, add_hold
 
     add_hold(archive, hold)
     until = moment(epoch_ms(archive.store.now()) + round(1000 * DELETES_END_S))
@@ -99,10 +99,10 @@ def _put(archive: "Archive", hold: "Hold") -> None:
 
 def _await_force(archive: "Archive", hold: "Hold", before: "HeldObjects", *, quiet: bool) -> list[str]:
     """Wait until a hold is in force. Returns the keys of covered objects that were deleted meanwhile."""
-    from archiver.archive.holds import DELETES_END_S
-    from archiver.process.progress import Progress
-    from archiver.process.silence import steady_s
-    from archiver.upkeep.retention.held import find_gone, list_held
+    from archiver.archive.notes.holds import DELETES_END_S
+    from archiver.process.output.progress import Progress
+    from archiver.process.running.silence import steady_s
+    from archiver.upkeep.retention.planning.held import find_gone, list_held
 
     end_s = steady_s() + DELETES_END_S
     with closing(Progress("hold", quiet=quiet)) as progress:
@@ -129,7 +129,7 @@ def _gone_lines(hold: "Hold", gone: list[str]) -> "Iterator[str]":
 
 
 def run_list(options: argparse.Namespace) -> int:
-    from archiver.archive.holds import read_holds
+    from archiver.archive.notes.holds import read_holds
 
     holds = read_holds(_archive(options)).values()
     if options.format == "json":
@@ -141,8 +141,8 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_release(options: argparse.Namespace) -> int:
-    from archiver.archive.holds import release_hold
-    from archiver.archive.store_clock import epoch_ms
+    from archiver.archive.format.store_clock import epoch_ms
+    from archiver.archive.notes.holds import release_hold
 
     archive = _archive(options)
     release_hold(archive, options.name, by=options.by or getpass.getuser(), now_ms=epoch_ms(archive.store.now()))
@@ -169,7 +169,7 @@ def _moment(at_ms: int | None) -> str | None:
 
 
 def _archive(options: argparse.Namespace) -> "Archive":
-    from archiver.archive.handle import open_archive
+    from archiver.archive.format.handle import open_archive
     from archiver.config.load import load_config
 
     return open_archive(load_config(options.config).storage)

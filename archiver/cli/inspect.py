@@ -14,7 +14,7 @@ from archiver.cli.options import (
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count, spell_size
+from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.upkeep.inspection import Inspection

@@ -16,10 +16,10 @@ from archiver.cli.options import (
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, put_moment, table_lines
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.text import spell_count, spell_size
+from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
-    from archiver.archive.holdings import ArchiveSummary, Holding, SegmentRow
+    from archiver.archive.reading.holdings import ArchiveSummary, Holding, SegmentRow
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +32,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.archive.handle import open_archive
-    from archiver.archive.holdings import summarize
-    from archiver.archive.learned_facts import share_learned
+    from archiver.archive.format.handle import open_archive
+    from archiver.archive.index.learned_facts import share_learned
+    from archiver.archive.reading.holdings import summarize
 
     if options.segments and options.topic is None:
         raise UsageError("--segments goes with a TOPIC: an archive has very many")
@@ -70,7 +70,7 @@ def holding_row(holding: "Holding") -> dict[str, Any]:
 
 
 def segment_row(row: "SegmentRow") -> dict[str, Any]:
-    from archiver.archive.segment_facts import SegmentFacts
+    from archiver.archive.segments.segment_facts import SegmentFacts
 
     segment, bounds = row.segment, row.segment.facts
     facts = bounds if isinstance(bounds, SegmentFacts) else None
@@ -141,7 +141,7 @@ def _remarks(holding: "Holding") -> str:
 
 
 def segment_lines(rows: Sequence["SegmentRow"]) -> Iterator[str]:
-    from archiver.archive.segment_facts import SegmentFacts
+    from archiver.archive.segments.segment_facts import SegmentFacts
 
     lines = []
     for row in rows:

@@ -14,7 +14,7 @@ from archiver.cli.commands import build_parser
 from archiver.cli.output import cannot_be_written, complain, complain_of
 from archiver.errors import ArchiverError, StoppedError
 from archiver.interrupt import ENDING, leave, overlook_repeats
-from archiver.process.memory import tune_memory
+from archiver.process.running.memory import tune_memory
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     typed = sys.argv[1:] if arguments is None else list(arguments)
     options = build_parser(typed[0] if typed else "").parse_args(typed)
     options.typed = typed
-    from archiver.process.logs import set_up_logs
+    from archiver.process.output.logs import set_up_logs
 
     if options.no_color:
         os.environ["NO_COLOR"] = "1"  # noqa: TID251 - set, not read
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain_of(error)
         return StoppedError.exit_code
     except Exception as error:  # noqa: BLE001 - a defect of ours: one line, and a file
-        from archiver.process.defects import as_ours
+        from archiver.process.output.defects import as_ours
 
         complain(as_ours(error))
         return ArchiverError.exit_code
@@ -76,8 +76,8 @@ def run() -> NoReturn:
         complain(cannot_be_written(error))
         exit_code = exit_code or ArchiverError.exit_code
     logging.shutdown()
-    if "archiver.spark.spark_submit" in sys.modules:
-        from archiver.spark.spark_submit import end_output
+    if "archiver.spark.session.spark_submit" in sys.modules:
+        from archiver.spark.session.spark_submit import end_output
 
         end_output()
     os._exit(exit_code)

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-from archiver.backup.compacted.instance_metrics import INSTANCE_METRICS
-from archiver.backup.metrics import METRICS
-from archiver.process.declared_metrics import Declared
-from archiver.upkeep.retention.sweep_metrics import SWEEP_METRICS
+from archiver.backup.compacted.work.instance_metrics import INSTANCE_METRICS
+from archiver.backup.reports.metrics import METRICS
+from archiver.process.output.declared_metrics import Declared
+from archiver.upkeep.retention.sweeping.sweep_metrics import SWEEP_METRICS
 
 _PAGE: Final = """\
 # Metrics

@@ -10,7 +10,7 @@ from archiver.cli.output import complain, write
 from archiver.errors import ArchiverError, UsageError
 
 if TYPE_CHECKING:
-    from archiver.archive.copied_topic import CopyChoice
+    from archiver.archive.copies.copied_topic import CopyChoice
     from archiver.config.model import ArchiverConfig
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
@@ -116,13 +116,13 @@ def add_copies(parser: argparse._ActionsContainer) -> None:
 
 
 def copy_choice(options: argparse.Namespace) -> "CopyChoice":
-    from archiver.archive.copied_topic import CopyChoice
+    from archiver.archive.copies.copied_topic import CopyChoice
 
     return CopyChoice(instance=options.instance, is_history=options.history)
 
 
 def instance(text: str) -> str:
-    from archiver.archive.layout import is_instance
+    from archiver.archive.format.layout import is_instance
 
     if not is_instance(text):
         raise argparse.ArgumentTypeError(
@@ -147,7 +147,7 @@ def natural(text: str) -> int:
 
 
 def topic_name(text: str) -> str:
-    from archiver.archive.layout import Layout, is_topic_name
+    from archiver.archive.format.layout import Layout, is_topic_name
 
     if is_topic_name(text):
         return text

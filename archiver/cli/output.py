@@ -10,13 +10,13 @@ from typing import Final
 
 from archiver.errors import ArchiverError
 from archiver.interrupt import INTERRUPTED
-from archiver.process.text import printable
+from archiver.process.output.text import printable
 
 _PRINTED_AT_ONCE: Final = 1 << 16
 
 
 def complain(problem: object) -> None:
-    from archiver.process.logs import writes_json
+    from archiver.process.output.logs import writes_json
 
     if writes_json():
         logging.getLogger("archiver").error("%s", problem)
@@ -30,7 +30,7 @@ def complain_of(error: BaseException) -> None:
 
     Later logs of other threads are dropped: after the error, only the next steps are printed.
     """
-    from archiver.process.logs import log_this_thread_alone
+    from archiver.process.output.logs import log_this_thread_alone
 
     log_this_thread_alone()
     if isinstance(error, KeyboardInterrupt):

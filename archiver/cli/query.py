@@ -19,7 +19,7 @@ from archiver.cli.options import (
 from archiver.cli.output import complain, print_lines, write
 from archiver.cli.spelling import table_lines
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.text import printable_json
+from archiver.process.output.text import printable_json
 
 if TYPE_CHECKING:
     from archiver.spark.table.query import QueryAnswer
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.config.quantities import parse_moment_ms
-    from archiver.process.progress import Progress
+    from archiver.process.output.progress import Progress
     from archiver.spark.query import run_query
 
     times = {"from": options.from_time, "until": options.until_time}

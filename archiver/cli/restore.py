@@ -26,14 +26,14 @@ from archiver.cli.output import complain, complain_of, print_json, print_lines
 from archiver.cli.restore_preview import preview
 from archiver.cli.restore_report import restore_lines, restore_row
 from archiver.errors import NotWholeError, PredicateError, StoppedError, UsageError
-from archiver.process.shell import can_be_typed, spell_command
-from archiver.process.text import spell_some
+from archiver.process.output.shell import can_be_typed, spell_command
+from archiver.process.output.text import spell_some
 
 if TYPE_CHECKING:
     from archiver.config.model import ArchiverConfig
-    from archiver.restore.group_restore import GroupPlan, GroupRequest
-    from archiver.restore.report import RestoreResult
-    from archiver.restore.request import RestoreRequest
+    from archiver.restore.groups.group_restore import GroupPlan, GroupRequest
+    from archiver.restore.plan.request import RestoreRequest
+    from archiver.restore.report.restore_report import RestoreResult
 
 
 Value = TypeVar("Value")
@@ -185,10 +185,10 @@ def _add_ways_to_restore(group: "argparse._ArgumentGroup") -> None:
 def run(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
     from archiver.config.load import load_target
-    from archiver.process.defects import as_ours
-    from archiver.process.failpoints import arm
-    from archiver.process.progress import Progress
-    from archiver.restore.report import RestoreResult
+    from archiver.process.output.defects import as_ours
+    from archiver.process.output.progress import Progress
+    from archiver.process.running.failpoints import arm
+    from archiver.restore.report.restore_report import RestoreResult
     from archiver.spark.restore import run_restore_job
 
     config, request = archive_config(options), restore_request(options)
@@ -232,7 +232,7 @@ def _groups_request(
 ) -> "GroupRequest | None":
     """Return the groups to set; None: no groups. Raises UsageError."""
     if options.groups_approximate or (options.groups is not None and request.repartition is not None):
-        from archiver.restore.group_restore import RESET_BY_TIME
+        from archiver.restore.groups.group_restore import RESET_BY_TIME
 
         refused = "--groups-approximate" if options.groups_approximate else "--groups with --repartition"
         raise UsageError(f"{refused} is not supported: restore without --groups, then {RESET_BY_TIME}")
@@ -241,7 +241,7 @@ def _groups_request(
         for name in filter(given.__getitem__, given):
             raise UsageError(f"{name}: goes with --groups")
         return None
-    from archiver.groups.shown import PositionFilter
+    from archiver.groups.positions.shown import PositionFilter
 
     wanted = PositionFilter(
         as_of_ms=request.wanted.until_ms, groups=pattern("--groups", options.groups), topics=pattern("--groups", ".*")
@@ -311,7 +311,7 @@ def _predicate(text: str) -> str:
 def restore_request(options: argparse.Namespace) -> "RestoreRequest":
     from archiver.codec.selection import FIRST_LONG, LAST_LONG, TopicSelection, parse_offsets, parse_partitions
     from archiver.config.quantities import parse_moment_ms
-    from archiver.restore.request import (
+    from archiver.restore.plan.request import (
         Existing,
         RestoreRequest,
         Retention,

@@ -9,24 +9,24 @@ from archiver.cli.options import archive_config
 from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import NOTHING_ARCHIVED, table_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count, spell_name, spell_size
+from archiver.process.output.text import spell_count, spell_name, spell_size
 
 if TYPE_CHECKING:
     from archiver.config.model import ArchiverConfig
-    from archiver.groups.archived_position import ArchivedPosition
-    from archiver.restore.group_preview import GroupPreview
-    from archiver.restore.group_restore import GroupRequest
-    from archiver.restore.preview import RestorePreview
-    from archiver.restore.request import RestoreRequest
+    from archiver.groups.positions.archived_position import ArchivedPosition
+    from archiver.restore.groups.group_preview import GroupPreview
+    from archiver.restore.groups.group_restore import GroupRequest
+    from archiver.restore.plan.request import RestoreRequest
+    from archiver.restore.report.preview import RestorePreview
 
 
 def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "GroupRequest | None") -> int:
     """Print the plan of a restore, and why it would be refused."""
     from archiver.config.load import load_target
     from archiver.errors import TargetError
-    from archiver.groups.backup_groups import NAMELESS
-    from archiver.process.progress import Progress
-    from archiver.restore.removed_positions import removal_warnings
+    from archiver.groups.target.backup_groups import NAMELESS
+    from archiver.process.output.progress import Progress
+    from archiver.restore.groups.removed_positions import removal_warnings
     from archiver.spark.preview import preview_restore
 
     config, problems = archive_config(options), list[str]()
@@ -74,8 +74,8 @@ def _read_positions(
     config: "ArchiverConfig", asked: "GroupRequest", problems: list[str]
 ) -> "Sequence[ArchivedPosition]":
     """Read the positions of groups before anything else, so that refusals come first."""
-    from archiver.archive.handle import open_archive
-    from archiver.restore.group_restore import read_positions
+    from archiver.archive.format.handle import open_archive
+    from archiver.restore.groups.group_restore import read_positions
 
     return read_positions(open_archive(config.storage), asked, problems.append)
 
@@ -90,11 +90,11 @@ def _preview_groups(
 ) -> "list[GroupPreview]":
     import asyncio
 
-    from archiver.archive.handle import open_archive
+    from archiver.archive.format.handle import open_archive
     from archiver.config.load import load_target
-    from archiver.kafka.settings import KafkaSettings
-    from archiver.restore.deleted_positions import with_lost_positions
-    from archiver.restore.group_preview import preview_groups
+    from archiver.kafka.login.settings import KafkaSettings
+    from archiver.restore.groups.deleted_positions import with_lost_positions
+    from archiver.restore.groups.group_preview import preview_groups
 
     target, archive = load_target(options.target), open_archive(config.storage)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
@@ -104,8 +104,8 @@ def _preview_groups(
 
 
 def _unmatched_problems(config: "ArchiverConfig", asked: "GroupRequest", found: "RestorePreview") -> "Iterator[str]":
-    from archiver.archive.handle import open_archive
-    from archiver.restore.unmatched_groups import unmatched_problem
+    from archiver.archive.format.handle import open_archive
+    from archiver.restore.groups.unmatched_groups import unmatched_problem
 
     problem = unmatched_problem(open_archive(config.storage), asked, {topic.source for topic in found.topics})
     if problem:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.groups_apply import groups_lines, groups_row
 from archiver.cli.spelling import NOTHING_ARCHIVED, table_lines
-from archiver.process.text import spell_count, spell_size
+from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
-    from archiver.restore.report import RestoreResult, TopicReport
-    from archiver.restore.task import TaskReport
+    from archiver.restore.plan.task import TaskReport
+    from archiver.restore.report.restore_report import RestoreResult, TopicReport
 
 
 _MOST_NAMES: Final = 10

@@ -10,12 +10,12 @@ from archiver.cli.options import add_config, add_format, add_run
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.retention_last import run_last
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
-from archiver.process.shell import spell_command
-from archiver.process.text import spell_count, spell_size
+from archiver.process.output.shell import spell_command
+from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
-    from archiver.upkeep.retention.plan import TopicSweep
-    from archiver.upkeep.retention.result import SweepResult
+    from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
+    from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 
 _MOST_RANGES: Final = 10  # of a partition that a line names: holds may leave many
 _ANY_PLAN: Final = True  # no text: a script may give an empty digest, which is none
@@ -72,12 +72,12 @@ def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.config.load import found_file, load_config
     from archiver.config.quantities import parse_moment_ms
     from archiver.errors import UsageError
-    from archiver.process.failpoints import arm
-    from archiver.process.progress import Progress
+    from archiver.process.output.progress import Progress
+    from archiver.process.running.failpoints import arm
     from archiver.spark.retention import run_retention
-    from archiver.upkeep.retention.result import report_of
-    from archiver.upkeep.retention.run import SweepRequest
-    from archiver.upkeep.retention.sweep_metrics import check_metrics_file, write_metrics
+    from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
+    from archiver.upkeep.retention.sweeping.sweep_metrics import check_metrics_file, write_metrics
+    from archiver.upkeep.retention.sweeping.sweep_result import report_of
 
     agreed, digest = agreement(options.yes)
     if options.dry_run and options.yes is not None:
@@ -114,7 +114,7 @@ def _command(file: Path | None, topics: str | None) -> list[str]:
 
 
 def _problems(result: "SweepResult") -> Iterator[str]:
-    from archiver.upkeep.retention.result import failures_of
+    from archiver.upkeep.retention.sweeping.sweep_result import failures_of
 
     yield from dict.fromkeys(one.stop for one in result.plan.kept if one.stop)
     yield from failures_of(result)

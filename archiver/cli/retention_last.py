@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from archiver.cli.output import print_json, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
-from archiver.process.text import spell_count
+from archiver.process.output.text import spell_count
 
 if TYPE_CHECKING:
-    from archiver.archive.sweeps import SweepReport, SweptTopic
+    from archiver.archive.notes.sweeps import SweepReport, SweptTopic
 
 
 def run_last(options: argparse.Namespace) -> int:
     """Print the report. The exit code is that of this command: the sweep has had its own."""
-    from archiver.archive.handle import open_archive
-    from archiver.archive.sweeps import read_last_report
+    from archiver.archive.format.handle import open_archive
+    from archiver.archive.notes.sweeps import read_last_report
     from archiver.config.load import load_config
     from archiver.errors import UsageError
 

@@ -12,11 +12,11 @@ from archiver.cli.options import (
     parser_of,
 )
 from archiver.cli.output import print_json, print_line, print_lines
-from archiver.process.shell import spell_command
-from archiver.process.text import spell_count, spell_size
+from archiver.process.output.shell import spell_command
+from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
-    from archiver.spark.packing import PackedEnvironment
+    from archiver.spark.session.packing import PackedEnvironment
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +47,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_pack(options: argparse.Namespace) -> int:
-    from archiver.process.progress import Progress
-    from archiver.spark.packing import pack_environment
+    from archiver.process.output.progress import Progress
+    from archiver.spark.session.packing import pack_environment
 
     with closing(Progress("pack", quiet=options.quiet)) as progress:
         packed = pack_environment(

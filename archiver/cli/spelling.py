@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any, Final
 
-from archiver.process.text import WIDEST, spell_cell, spell_count
+from archiver.process.output.text import WIDEST, spell_cell, spell_count
 
 # Lines of a list on a terminal. JSON has the whole list.
 MOST_LISTED: Final = 1000

@@ -10,7 +10,7 @@ from archiver.cli.spelling import table_lines
 from archiver.errors import KafkaError, NotWholeError
 
 if TYPE_CHECKING:
-    from archiver.archive.cluster_topics import IncludeEntry, TopicRow, TopicsSurvey
+    from archiver.archive.notes.cluster_topics import IncludeEntry, TopicRow, TopicsSurvey
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.archive.cluster_topics import ArchivingState, survey_topics
+    from archiver.archive.notes.cluster_topics import ArchivingState, survey_topics
     from archiver.config.load import load_config
 
     found = survey_topics(load_config(options.config), options.accept_gone)

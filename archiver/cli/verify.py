@@ -15,7 +15,7 @@ from archiver.cli.options import (
 )
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count
+from archiver.process.output.text import spell_count
 
 if TYPE_CHECKING:
     from archiver.spark.verify import VerifyResult
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.config.quantities import parse_moment_ms
-    from archiver.process.progress import Progress
+    from archiver.process.output.progress import Progress
     from archiver.spark.verify import run_verify
     from archiver.upkeep.object_check import Level
 

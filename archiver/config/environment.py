@@ -20,7 +20,7 @@ def named_file() -> str:
 
 
 def failpoint() -> str:
-    """Return $ARCHIVER_FAILPOINT: the place where a test kills this process (archiver.process.failpoints)."""
+    """Return $ARCHIVER_FAILPOINT: the place where a test kills this process (archiver.process.running.failpoints)."""
     return os.environ.get("ARCHIVER_FAILPOINT", "")
 
 
@@ -35,7 +35,7 @@ def python_of_workers() -> str:
 
 
 def edition_of_driver() -> str:
-    """Return $ARCHIVER_EDITION: the archiver (archiver.process.edition) of this Python worker's driver; empty: not set."""
+    """Return $ARCHIVER_EDITION: the archiver (archiver.process.machine.edition) of this Python worker's driver; empty: not set."""
     return os.environ.get(EDITION_VARIABLE, "")
 
 

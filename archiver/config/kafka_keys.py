@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from archiver.process.mask import MASK, without_query
+from archiver.process.output.mask import MASK, without_query
 
 
 class KeyGroup(Enum):

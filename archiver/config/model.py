@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from archiver.config.quantities import MEBIBYTE, spell_exact_duration
 from archiver.config.retention import RetentionConfig
 from archiver.config.section import Duration, KafkaProperties, Pattern, Section, Size, StartPoint, Text
-from archiver.process.endpoint import port_of, split_url
+from archiver.process.values.endpoint import port_of, split_url
 
 
 class Sse(StrEnum):

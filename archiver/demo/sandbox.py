@@ -15,9 +15,9 @@ from typing import Final, Protocol, Self
 
 from archiver.config.quantities import MEBIBYTE
 from archiver.errors import ArchiverError
-from archiver.process.children import start_child
-from archiver.process.jars import JarFolder, Module, fetch_jars
-from archiver.process.java import check_java, last_lines, run_to_end
+from archiver.process.machine.jars import JarFolder, Module, fetch_jars
+from archiver.process.machine.java import check_java, last_lines, run_to_end
+from archiver.process.running.children import start_child
 
 KAFKA_HASHES: Final = Path(__file__).with_name("kafka_jars.sha256")
 

@@ -19,9 +19,9 @@ from typing import Final
 from archiver.demo.sandbox import JAVA_OPTIONS, EmbeddedS3, KafkaBroker, fetch_kafka
 from archiver.demo.teller import Teller
 from archiver.errors import ArchiverError, UsageError
-from archiver.process.caches import home_cache
-from archiver.process.children import start_child
-from archiver.process.java import check_java
+from archiver.process.machine.caches import home_cache
+from archiver.process.machine.java import check_java
+from archiver.process.running.children import start_child
 
 KAFKA_VERSION: Final = "4.1.1"
 BUCKET: Final = "shop-archive"

@@ -21,12 +21,12 @@ from archiver.demo.stage import BUCKET, KAFKA_VERSION, Stage, check_parts, clean
 from archiver.demo.teller import Teller
 from archiver.demo.witness import Sighting, Topic, consume_topic, write_records, write_transaction
 from archiver.errors import NotWholeError, TemporaryError, UsageError
-from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.configs import topic_configs
-from archiver.kafka.settings import KafkaSettings
-from archiver.process.shell import spell_command
-from archiver.restore.request import RETENTION_KEYS
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.topics.admin import KafkaAdmin
+from archiver.kafka.topics.configs import topic_configs
+from archiver.process.output.shell import spell_command
+from archiver.restore.plan.request import RETENTION_KEYS
 
 TOPIC: Final = "orders"
 ORDERS_PARTITIONS: Final = 4

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from importlib.machinery import PathFinder
 from typing import Any
 
-from archiver.process.edition import edition
-from archiver.process.failpoints import arm
-from archiver.process.memory import tune_memory
+from archiver.process.machine.edition import edition
+from archiver.process.running.failpoints import arm
+from archiver.process.running.memory import tune_memory
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _import_what_tasks_need() -> None:
-    """Import the task's modules. Errors become one line, which Spark gives to the driver (archiver.spark.failure)."""
+    """Import the task's modules. Errors become one line, which Spark gives to the driver (archiver.spark.session.failure)."""
     try:
         config = importlib.import_module("archiver.config.environment")
         driver = config.edition_of_driver()
@@ -36,7 +36,7 @@ def _import_what_tasks_need() -> None:
             raise SystemExit(
                 f"archiver: executors have archiver {edition()}, the driver {driver}; pack the driver's environment again"
             )
-        importlib.import_module("archiver.restore.partition_restore")
+        importlib.import_module("archiver.restore.fill.partition_restore")
         arm(config.failpoint())  # for each worker that is forked
     except (ImportError, OSError) as error:  # an OSError: numba's library does not load
         reason = str(error).strip().partition("\n")[0]

@@ -5,20 +5,20 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from archiver.archive.handle import Archive
-from archiver.groups.archived_position import ArchivedPosition
-from archiver.kafka.settings import KafkaSettings
-from archiver.process.defects import as_ours
-from archiver.process.text import spell_count
-from archiver.restore.group_restore import (
+from archiver.archive.format.handle import Archive
+from archiver.groups.positions.archived_position import ArchivedPosition
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.process.output.defects import as_ours
+from archiver.process.output.text import spell_count
+from archiver.restore.groups.group_restore import (
     GroupRequest,
     GroupRestore,
     apply_group_plan,
     read_group_plan,
     read_positions,
 )
-from archiver.restore.report import RestoreResult
-from archiver.restore.unmatched_groups import unmatched_problem
+from archiver.restore.groups.unmatched_groups import unmatched_problem
+from archiver.restore.report.restore_report import RestoreResult
 
 log = logging.getLogger(__name__)
 

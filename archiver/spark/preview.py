@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from archiver.archive.catalog import topic_names
-from archiver.archive.handle import Archive, open_archive
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.reading.catalog import topic_names
 from archiver.config.model import StorageConfig, TargetConfig
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import make_reporter
-from archiver.restore.estimate import effort_of
-from archiver.restore.plan import check_partitions, with_mended
-from archiver.restore.planner import Planner
-from archiver.restore.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
-from archiver.restore.request import RestoreRequest, check_restore_id
-from archiver.spark.background_start import spark_in_background
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.process.output.progress import make_reporter
+from archiver.restore.plan.estimate import effort_of
+from archiver.restore.plan.planner import Planner
+from archiver.restore.plan.request import RestoreRequest, check_restore_id
+from archiver.restore.plan.restore_plan import check_partitions, with_mended
+from archiver.restore.report.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
+from archiver.spark.session.background_start import spark_in_background
 
 if TYPE_CHECKING:
-    from archiver.restore.purge import Purge
+    from archiver.restore.purge.purge import Purge
 
 
 def preview_restore(
@@ -75,9 +75,9 @@ class _DryRun:
     notice: Callable[[str], None]
 
     async def review_targets(self, kafka: KafkaSettings, restore_id: str | None) -> "tuple[RestorePreview, Purge]":
-        from archiver.restore.archived_logs import ArchivedLogs  # noqa: PLC0415
-        from archiver.restore.notes import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
-        from archiver.restore.targets import Targets  # noqa: PLC0415
+        from archiver.restore.plan.restore_notes import RestoreNotes  # noqa: PLC0415 - of a restore alone, as below
+        from archiver.restore.purge.archived_logs import ArchivedLogs  # noqa: PLC0415
+        from archiver.restore.targets.targets import Targets  # noqa: PLC0415
 
         request = self.request
         async with KafkaClient(kafka) as client:
@@ -124,7 +124,7 @@ def _read_before_purge(
     notice: Callable[[str], None],
 ) -> RestorePreview:
     """Read the replacements of purged topics, as the restore does before it deletes these."""
-    from archiver.restore.purge import damage_problems  # noqa: PLC0415 - of a restore alone
+    from archiver.restore.purge.purge import damage_problems  # noqa: PLC0415 - of a restore alone
 
     topics = [topic for topic in preview.topics if topic.target in purge.topic_ids]
     with spark_in_background("restore --dry-run --purge-target", notice) as start_spark:

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 from pyspark import SparkContext
 
-from archiver.archive.handle import patient_archive_of
-from archiver.archive.layout import Layout
-from archiver.archive.parts import ObjectPart, check_planned, parts_within
-from archiver.archive.reader import fetch_parts, found_or_gone, wanted_frames
-from archiver.archive.segment import LoadedSegment, open_segment
+from archiver.archive.format.handle import patient_archive_of
+from archiver.archive.format.layout import Layout
+from archiver.archive.reading.reader import fetch_parts, found_or_gone, wanted_frames
+from archiver.archive.segments.parts import ObjectPart, check_planned, parts_within
+from archiver.archive.segments.segment import LoadedSegment, open_segment
 from archiver.codec.selection import ALL_RECORDS, Selection
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, NotWholeError, TemporaryError
-from archiver.restore.archived_logs import ArchivedLog
-from archiver.restore.plan import TopicPlan
-from archiver.restore.purge import ArchiveReading, Damage, Purge
-from archiver.spark.tasks import run_on_spark
+from archiver.restore.plan.restore_plan import TopicPlan
+from archiver.restore.purge.archived_logs import ArchivedLog
+from archiver.restore.purge.purge import ArchiveReading, Damage, Purge
+from archiver.spark.session.tasks import run_on_spark
 from archiver.upkeep.object_check import Level, check_content
 
 _TASK_BYTES = 256 * 1024 * 1024  # of objects: some seconds of work, so that progress shows

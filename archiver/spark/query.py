@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from archiver.archive.catalog import topic_names
-from archiver.archive.handle import open_archive
+from archiver.archive.format.handle import open_archive
+from archiver.archive.reading.catalog import topic_names
 from archiver.config.model import StorageConfig
-from archiver.spark.background_start import spark_in_background
+from archiver.spark.session.background_start import spark_in_background
 
 if TYPE_CHECKING:
     from archiver.spark.table.query import QueryAnswer

@@ -22,18 +22,18 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own habit
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from archiver.archive.chosen_records import encode_chosen, put_chosen
-from archiver.archive.layout import Layout, chosen_name
-from archiver.archive.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
-from archiver.archive.segment_facts import PartFacts
+from archiver.archive.format.layout import Layout, chosen_name
+from archiver.archive.restores.chosen_records import encode_chosen, put_chosen
+from archiver.archive.segments.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
+from archiver.archive.segments.segment_facts import PartFacts
 from archiver.codec.frame import Longs
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, PredicateError, TemporaryError, UsageError
-from archiver.process.columns import Chain, Numbers, Places, Texts, as_slice, narrow, total
-from archiver.restore.plan import PartitionPlan, TopicPlan
-from archiver.restore.request import RestoreRequest
-from archiver.spark.failure import RUN_AGAIN, line_of, line_of_spark, raised_in
-from archiver.spark.session import open_sql
+from archiver.process.values.columns import Chain, Numbers, Places, Texts, as_slice, narrow, total
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
+from archiver.spark.session.failure import RUN_AGAIN, line_of, line_of_spark, raised_in
+from archiver.spark.session.spark_session import open_sql
 from archiver.spark.table.permitted import filtered
 from archiver.spark.table.scan import ScanTask, read_task
 from archiver.spark.table.source import FIELDS

@@ -7,20 +7,20 @@ from itertools import groupby
 
 from pyspark import SparkContext
 
-from archiver.archive.handle import patient_archive_of
+from archiver.archive.format.handle import patient_archive_of
 from archiver.errors import ArchiverError, StrangerError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.produce import ProducerIdentity, init_producer_id
-from archiver.process.text import spell_count
-from archiver.restore.claim_check import check_topic_claim
-from archiver.restore.claims import Contents, TopicClaim, TopicContents
-from archiver.restore.lost_records import still_stands
-from archiver.restore.repartition_source import SourceReport, SourceTask, run_source, stream_of
-from archiver.restore.repartition_target import SourceWriter, TargetCount, TargetTask, run_count, run_read_back
-from archiver.restore.sending import patiently
-from archiver.restore.strangers import advice_for
-from archiver.restore.task import RestoreTask, TaskReport, failed, left_out
-from archiver.spark.tasks import run_on_spark
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.records.produce import ProducerIdentity, init_producer_id
+from archiver.process.output.text import spell_count
+from archiver.restore.fill.repartition_source import SourceReport, SourceTask, run_source, stream_of
+from archiver.restore.fill.repartition_target import SourceWriter, TargetCount, TargetTask, run_count, run_read_back
+from archiver.restore.fill.sending import patiently
+from archiver.restore.fill.strangers import advice_for
+from archiver.restore.plan.claim_check import check_topic_claim
+from archiver.restore.plan.claims import Contents, TopicClaim, TopicContents
+from archiver.restore.plan.task import RestoreTask, TaskReport, failed, left_out
+from archiver.restore.targets.lost_records import still_stands
+from archiver.spark.session.tasks import run_on_spark
 
 _IDS_AT_ONCE = 16
 _PARTITIONS_AT_ONCE = 16

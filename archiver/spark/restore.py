@@ -6,17 +6,17 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 
-from archiver.archive.catalog import topic_names
-from archiver.archive.handle import open_archive
+from archiver.archive.format.handle import open_archive
+from archiver.archive.reading.catalog import topic_names
 from archiver.config.model import StorageConfig, TargetConfig
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.client_thread import ClientThread
-from archiver.kafka.settings import KafkaSettings
-from archiver.restore.group_restore import GroupRequest
-from archiver.restore.planner import Planner
-from archiver.restore.report import RestoreResult
-from archiver.restore.request import RestoreRequest, check_restore_id
-from archiver.spark.background_start import spark_in_background
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.client_thread import ClientThread
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.restore.groups.group_restore import GroupRequest
+from archiver.restore.plan.planner import Planner
+from archiver.restore.plan.request import RestoreRequest, check_restore_id
+from archiver.restore.report.restore_report import RestoreResult
+from archiver.spark.session.background_start import spark_in_background
 
 log = logging.getLogger(__name__)
 

@@ -11,33 +11,33 @@ from typing import TypeVar
 
 from pyspark import SparkContext
 
-from archiver.archive.handle import open_archive
+from archiver.archive.format.handle import open_archive
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, TargetError, UsageError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.client_thread import ClientThread
-from archiver.kafka.settings import KafkaSettings
-from archiver.process.defects import as_ours
-from archiver.process.progress import Eta
-from archiver.process.text import spell_count
-from archiver.process.workers import workers
-from archiver.restore.archived_logs import ArchivedLogs
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.partition_restore import run_task
-from archiver.restore.plan import TopicPlan, check_partitions, with_mended
-from archiver.restore.planner import Planner
-from archiver.restore.report import RestoreResult, TopicReport
-from archiver.restore.request import RestoreRequest
-from archiver.restore.target_configs import Finish
-from archiver.restore.target_limits import wanted_records
-from archiver.restore.targets import Target, Targets
-from archiver.restore.task import RestoreTask, TaskReport
-from archiver.restore.topic_reports import filled_topics, report_topic
-from archiver.spark.executors import Destination, try_executors
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.client_thread import ClientThread
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.process.output.defects import as_ours
+from archiver.process.output.progress import Eta
+from archiver.process.output.text import spell_count
+from archiver.process.running.workers import workers
+from archiver.restore.fill.partition_restore import run_task
+from archiver.restore.plan.planner import Planner
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.plan.restore_plan import TopicPlan, check_partitions, with_mended
+from archiver.restore.plan.target_limits import wanted_records
+from archiver.restore.plan.task import RestoreTask, TaskReport
+from archiver.restore.purge.archived_logs import ArchivedLogs
+from archiver.restore.report.restore_report import RestoreResult, TopicReport
+from archiver.restore.report.topic_reports import filled_topics, report_topic
+from archiver.restore.targets.target_configs import Finish
+from archiver.restore.targets.targets import Target, Targets
 from archiver.spark.purge_proof import read_whole
 from archiver.spark.repartition import repartition
-from archiver.spark.spark_submit import is_local
-from archiver.spark.tasks import run_on_spark
+from archiver.spark.session.executors import Destination, try_executors
+from archiver.spark.session.spark_submit import is_local
+from archiver.spark.session.tasks import run_on_spark
 from archiver.store.patient import PatientStore
 
 Value = TypeVar("Value")

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from archiver.config.model import ArchiverConfig
-from archiver.spark.background_start import spark_in_background
-from archiver.upkeep.retention.result import SweepResult
-from archiver.upkeep.retention.run import SurveyPartitions, SweepRequest, run_sweep
-from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey_partition
+from archiver.spark.session.background_start import spark_in_background
+from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey_partition
+from archiver.upkeep.retention.sweeping.run_sweep import SurveyPartitions, SweepRequest, run_sweep
+from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 
 
 def run_retention(
@@ -25,7 +25,7 @@ def _surveying(notice: Callable[[str], None]) -> Iterator[SurveyPartitions]:
         def survey(
             tasks: Sequence[SurveyTask], report_progress: Callable[[int, int], None]
         ) -> Sequence[PartitionSweep]:
-            from archiver.spark.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+            from archiver.spark.session.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
 
             return run_on_spark(start_spark(), tasks, survey_partition, lambda _: 1, report_progress)
 

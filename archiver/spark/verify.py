@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from archiver.archive.catalog import is_wanted, read_archive
-from archiver.archive.copied_topic import BY_ROLES, CopyChoice, copied_by
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.learned_facts import share_learned
-from archiver.archive.missing_copies import topics_without_archive
-from archiver.archive.store_clock import machine_now_ms
+from archiver.archive.copies.copied_topic import BY_ROLES, CopyChoice, copied_by
+from archiver.archive.copies.missing_copies import topics_without_archive
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.format.store_clock import machine_now_ms
+from archiver.archive.index.learned_facts import share_learned
+from archiver.archive.reading.catalog import is_wanted, read_archive
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, UsageError
-from archiver.groups.fold_proof import check_folds
-from archiver.kafka.settings import KafkaSettings
-from archiver.process.progress import make_reporter
-from archiver.process.text import spell_count
-from archiver.spark.background_start import spark_in_background
+from archiver.groups.positions.fold_proof import check_folds
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.process.output.progress import make_reporter
+from archiver.process.output.text import spell_count
+from archiver.spark.session.background_start import spark_in_background
 from archiver.upkeep.control_check import check_control
 from archiver.upkeep.object_check import Findings, Level, check_tasks, run_check
 from archiver.upkeep.verify import ListingReport, check_listing, put_since
@@ -143,7 +143,7 @@ def _check_objects(
     since_ms: int | None,
     notice: Callable[[str], None],
 ) -> _Objects:
-    from archiver.spark.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+    from archiver.spark.session.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
 
     segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
     notes = []
@@ -181,7 +181,7 @@ def _plan_comparison(
 
 
 def _compare(start_spark: _StartSpark, planned: _Comparison, notice: Callable[[str], None]) -> _Comparison:
-    from archiver.spark.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
+    from archiver.spark.session.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
     from archiver.upkeep.compare import run_compare  # noqa: PLC0415 - of a comparison alone
 
     if planned.tasks is None:
@@ -198,7 +198,7 @@ def _compare(start_spark: _StartSpark, planned: _Comparison, notice: Callable[[s
 def _make_due(archive: Archive, findings: Sequence[Findings]) -> Iterator[str]:
     """Schedule the next copy for each copy with keys that Kafka no longer has; yield a line on each."""
     for copy in (report.outdated for report in findings if report.outdated is not None):
-        from archiver.backup.compacted.outdated import make_next_due  # noqa: PLC0415 - where there are instances
+        from archiver.backup.compacted.turn.outdated import make_next_due  # noqa: PLC0415 - where there are instances
 
         name = f"{copy.topic}-{copy.partition}"
         try:

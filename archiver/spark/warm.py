@@ -9,9 +9,9 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from archiver.process.jvm_classes import options_to_write
-from archiver.spark.class_cache import place_for_classes
-from archiver.spark.session import await_stops, open_session
+from archiver.process.machine.jvm_classes import options_to_write
+from archiver.spark.session.class_cache import place_for_classes
+from archiver.spark.session.spark_session import await_stops, open_session
 
 
 def main() -> None:

@@ -26,8 +26,8 @@ from botocore.utils import get_environ_proxies, parse_timestamp
 
 from archiver.config.model import StorageConfig
 from archiver.errors import UsageError
-from archiver.process.mask import without_users
-from archiver.process.silence import steady_s
+from archiver.process.output.mask import without_users
+from archiver.process.running.silence import steady_s
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

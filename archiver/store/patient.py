@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from archiver.errors import ArchiverError, StoreTemporaryError
-from archiver.process.backoff import Backoff
+from archiver.process.running.backoff import Backoff
 from archiver.store.port import (
     MOST_PUT_BYTES,
     Body,

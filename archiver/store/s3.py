@@ -35,9 +35,9 @@ from archiver.errors import (
     StoreTemporaryError,
     UsageError,
 )
-from archiver.process.logs import warn_once
-from archiver.process.loopback import leaves_in_clear
-from archiver.process.mask import without_users
+from archiver.process.output.logs import warn_once
+from archiver.process.output.mask import without_users
+from archiver.process.values.loopback import leaves_in_clear
 from archiver.store.client import LateRequestError, S3Clients, sending_by
 from archiver.store.port import (
     MOST_PUT_BYTES,

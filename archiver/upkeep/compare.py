@@ -4,26 +4,26 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
-from archiver.archive.control import PRESENT, only_fact
-from archiver.archive.handle import Archive, archive_of
-from archiver.archive.inventory import EMPTY_PARTITION
-from archiver.archive.layout import CopyKey, is_topic_name
-from archiver.archive.segment_facts import Bounds, HoleCause
-from archiver.archive.segments import SegmentSlice, unreadable_within
-from archiver.archive.swept import OffsetRanges
-from archiver.archive.topics import read_cluster, read_topic
+from archiver.archive.copies.archived_topic import ArchivedTopic
+from archiver.archive.format.control import PRESENT, only_fact
+from archiver.archive.format.handle import Archive, archive_of
+from archiver.archive.format.layout import CopyKey, is_topic_name
+from archiver.archive.index.inventory import EMPTY_PARTITION
+from archiver.archive.notes.cluster_topics import ClusterTopics, explain_unmatched, find_cluster_topics
+from archiver.archive.notes.swept import OffsetRanges
+from archiver.archive.notes.topics import read_cluster, read_topic
+from archiver.archive.segments.partition_segments import SegmentSlice, unreadable_within
+from archiver.archive.segments.segment_facts import Bounds, HoleCause
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, NotWholeError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
-from archiver.kafka.group import Hint, hint_of
-from archiver.kafka.group_positions import OFFSETS_TOPIC, positions_of
-from archiver.kafka.log_reader import LogRange, LogStartError, read_log
-from archiver.kafka.settings import KafkaSettings
-from archiver.process.json_values import as_object
-from archiver.process.text import spell_count
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.cluster import PartitionOffsets, TopicDescription, TopicPartition
+from archiver.kafka.groups.group import Hint, hint_of
+from archiver.kafka.groups.group_positions import OFFSETS_TOPIC, positions_of
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.records.log_reader import LogRange, LogStartError, read_log
+from archiver.process.output.text import spell_count
+from archiver.process.values.json_values import as_object
 from archiver.store.address import archive_mark, group_of
 from archiver.store.shared import patient_store_of
 from archiver.upkeep.comparison import PartitionComparison

@@ -5,14 +5,14 @@ from typing import Final
 
 import numpy as np
 
-from archiver.archive.parts import ObjectPart
-from archiver.archive.reader import read_parts
-from archiver.archive.segment_facts import Bounds, SegmentFacts
-from archiver.archive.segments import SegmentSlice
+from archiver.archive.reading.reader import read_parts
+from archiver.archive.segments.partition_segments import SegmentSlice
+from archiver.archive.segments.parts import ObjectPart
+from archiver.archive.segments.segment_facts import Bounds, SegmentFacts
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.tally import Tally
 from archiver.errors import NotWholeError
-from archiver.process.text import spell_count
+from archiver.process.output.text import spell_count
 from archiver.store.port import ObjectStore
 from archiver.upkeep.lost_keys import KeyComparison
 

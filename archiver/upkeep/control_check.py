@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Mapping
 
-from archiver.archive.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
-from archiver.archive.control import decode_fact, encode_fact, has_digest, most_fact_bytes, turn_for
-from archiver.archive.handle import Archive
-from archiver.archive.index_file import MOST_FILE_BYTES
-from archiver.archive.index_generations import INDEX_DIGEST, check_index_file
-from archiver.archive.layout import Layout
-from archiver.archive.offset_map import HOW_TO_MEND, MOST_MAP_BYTES, check_offset_map
-from archiver.archive.probe import probe_problem
+from archiver.archive.format.control import decode_fact, encode_fact, has_digest, most_fact_bytes, turn_for
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.index.index_file import MOST_FILE_BYTES
+from archiver.archive.index.index_generations import INDEX_DIGEST, check_index_file
+from archiver.archive.restores.chosen_records import CHOSEN_DIGEST, MOST_CHOSEN_BYTES, check_chosen
+from archiver.archive.restores.offset_map import HOW_TO_MEND, MOST_MAP_BYTES, check_offset_map
+from archiver.archive.segments.probe import probe_problem
 from archiver.errors import CorruptSegmentError, NotWholeError
-from archiver.groups.fold_object import HOW_TO_MEND as MEND_FOLD
-from archiver.groups.fold_object import MOST_FOLD_BYTES, check_fold
-from archiver.process.workers import side_by_side
+from archiver.groups.log.fold_object import HOW_TO_MEND as MEND_FOLD
+from archiver.groups.log.fold_object import MOST_FOLD_BYTES, check_fold
+from archiver.process.running.workers import side_by_side
 from archiver.store.port import ListedObject, refuse_larger
 
 _READS_AT_ONCE = 16

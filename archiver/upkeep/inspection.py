@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
-from archiver.archive.control import PRESENT, decode_fact
-from archiver.archive.handle import open_archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment import open_segment
-from archiver.archive.segment_facts import (
+from archiver.archive.format.control import PRESENT, decode_fact
+from archiver.archive.format.handle import open_archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.segments.segment import open_segment
+from archiver.archive.segments.segment_facts import (
     FACTS_SHA256,
     PREFIX_IN_HEADER,
     PREFIX_IN_METADATA,

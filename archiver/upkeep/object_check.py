@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from archiver.archive.layout import CopyKey, SegmentKey
-from archiver.archive.parts import ObjectPart
-from archiver.archive.reader import fetch_parts, found_or_gone
-from archiver.archive.segment import LoadedSegment, open_segment
-from archiver.archive.segments import Segment
+from archiver.archive.format.layout import CopyKey, SegmentKey
+from archiver.archive.reading.reader import fetch_parts, found_or_gone
+from archiver.archive.segments.partition_segments import Segment
+from archiver.archive.segments.parts import ObjectPart
+from archiver.archive.segments.segment import LoadedSegment, open_segment
 from archiver.codec.avro import encode_header, says_the_same
 from archiver.codec.tally import Tally
 from archiver.config.model import StorageConfig

@@ -6,34 +6,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import join_lives
-from archiver.archive.control import (
+from archiver.archive.copies.archived_topic import ArchivedTopic
+from archiver.archive.copies.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
+from archiver.archive.copies.missing_copies import lost_entries
+from archiver.archive.format.control import (
     CLUSTER,
     PRESENT,
     surplus_facts,
 )
-from archiver.archive.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
-from archiver.archive.entries import Entry
-from archiver.archive.handle import Archive
-from archiver.archive.holdings import problems_in, read_contents, swept_notes
-from archiver.archive.index import Index
-from archiver.archive.index_generations import read_index
-from archiver.archive.inventory import Inventory, PartitionInventory
-from archiver.archive.layout import Layout
-from archiver.archive.listing import Partition, list_strangers
-from archiver.archive.lost_control import gone_facts, lost_control_objects
-from archiver.archive.missing_copies import lost_entries
-from archiver.archive.segment_facts import HoleCause, SegmentFacts
-from archiver.archive.segments import Segment, Segments, segment_blocks
-from archiver.archive.topics import TopicFact, read_cluster, topic_stream
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.index.index_generations import read_index
+from archiver.archive.index.inventory import Inventory, PartitionInventory
+from archiver.archive.index.loaded_index import Index
+from archiver.archive.notes.topics import TopicFact, read_cluster, topic_stream
+from archiver.archive.reading.catalog import join_lives
+from archiver.archive.reading.holdings import problems_in, read_contents, swept_notes
+from archiver.archive.reading.lost_control import gone_facts, lost_control_objects
+from archiver.archive.segments.entries import Entry
+from archiver.archive.segments.listing import Partition, list_strangers
+from archiver.archive.segments.partition_segments import Segment, Segments, segment_blocks
+from archiver.archive.segments.segment_facts import HoleCause, SegmentFacts
 from archiver.errors import NotWholeError
-from archiver.groups.archived_until import lagging_problem, lags_of
-from archiver.groups.folds import Folds, lost_folds
-from archiver.groups.offsets_lives import find_offsets_lives
-from archiver.kafka.group_positions import OFFSETS_TOPIC
-from archiver.process.columns import Chain, total
-from archiver.process.text import spell_count
+from archiver.groups.log.archived_until import lagging_problem, lags_of
+from archiver.groups.log.folds import Folds, lost_folds
+from archiver.groups.positions.offsets_lives import find_offsets_lives
+from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
+from archiver.process.output.text import spell_count
+from archiver.process.values.columns import Chain, total
 from archiver.upkeep.control_check import MEND_INDEX
 from archiver.upkeep.covered_ranges import Covered
 

@@ -30,7 +30,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "an index that is believed without size and ETag": Build(
         (
             Change(
-                "archive/index.py",
+                "archive/index/loaded_index.py",
                 "is_good = is_same & entries.has_facts(rows) & ~objects.etag.are_empty()",
                 "is_good = (is_same | ~is_same) & entries.has_facts(rows)",
             ),
@@ -57,7 +57,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "a writer that does not follow the winner of a put": Build(
         (
             Change(
-                "backup/partition_writer.py",
+                "backup/partition/partition_writer.py",
                 "facts = closed.facts if etag is not None else self._winner(closed)",
                 "facts = closed.facts",
             ),
@@ -67,7 +67,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "a writer that does not look at the archive after a silence": Build(
         (
             Change(
-                "backup/partition_writer.py",
+                "backup/partition/partition_writer.py",
                 "        if silences == self._silences:\n            return None\n",
                 "        if silences >= self._silences:\n            return None\n",
             ),
@@ -76,8 +76,8 @@ BUILDS: Final[Mapping[str, Build]] = {
     ),
     "another cluster is let in": Build(
         (
-            Change("archive/topics.py", 'held.get("cluster_id") != cluster_id:', "not cluster_id:"),
-            Change("archive/topics.py", "known.cluster_id != cluster_id:", "not cluster_id:"),
+            Change("archive/notes/topics.py", 'held.get("cluster_id") != cluster_id:', "not cluster_id:"),
+            Change("archive/notes/topics.py", "known.cluster_id != cluster_id:", "not cluster_id:"),
         ),
         (
             "tests/unit/archive/test_control.py::test_another_cluster_is_refused",
@@ -85,13 +85,13 @@ BUILDS: Final[Mapping[str, Build]] = {
         ),
     ),
     "branches are ignored": Build(
-        (Change("groups/translation.py", "is_other & (sources > fork.offset)", "is_other & (sources < 0)"),),
+        (Change("groups/target/translation.py", "is_other & (sources > fork.offset)", "is_other & (sources < 0)"),),
         ("tests/unit/groups/test_translation.py::test_several_branches_one_after_the_other",),
     ),
     "timestamp type not reset": Build(
         (
             Change(
-                "restore/partition_restore.py",
+                "restore/fill/partition_restore.py",
                 "frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME",
                 "assert CREATE_TIME == 0",
             ),
@@ -101,7 +101,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "a sweep that deletes the claims of a restore with all else": Build(
         (
             Change(
-                "upkeep/retention/debris_sweep.py",
+                "upkeep/retention/sweeping/debris_sweep.py",
                 "    if is_claim(name):",
                 "    if not name:",
             ),
@@ -111,7 +111,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "a sweep that deletes the lowest number first": Build(
         (
             Change(
-                "upkeep/retention/debris_sweep.py",
+                "upkeep/retention/sweeping/debris_sweep.py",
                 "key=lambda item: item.key, reverse=True)",
                 "key=lambda item: item.key, reverse=False)",
             ),
@@ -121,7 +121,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "a sweep that deletes the newest note of a group with earlier ones": Build(
         (
             Change(
-                "upkeep/retention/debris_sweep.py",
+                "upkeep/retention/sweeping/debris_sweep.py",
                 "if newest_notes.get(stream) == number else",
                 "if newest_notes.get(stream) is not None else",
             ),
@@ -129,13 +129,13 @@ BUILDS: Final[Mapping[str, Build]] = {
         ("tests/unit/upkeep/retention/test_debris.py::test_a_half_gone_restore_with_earlier_notes_of_groups_goes",),
     ),
     "a target that has grown without a claim is appended to": Build(
-        (Change("restore/target_shape.py", "and end > planned.get(number, 0):", "and end < 0:"),),
+        (Change("restore/targets/target_shape.py", "and end > planned.get(number, 0):", "and end < 0:"),),
         ("tests/unit/restore/test_target_shape.py::test_a_partition_that_has_grown_without_a_claim_is_a_problem",),
     ),
     "a note that is written without the members of later versions": Build(
         (
             Change(
-                "archive/note_stream.py",
+                "archive/format/note_stream.py",
                 "for name, one in (before or {}).items() if name not in self.model.names",
                 "for name, one in (before or {}).items() if name in self.model.names",
             ),
@@ -145,7 +145,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "fetch answers paired by position instead of by partition": Build(
         (
             Change(
-                "kafka/fetch.py",
+                "kafka/records/fetch.py",
                 "[by_partition[target.topic, target.partition] for target in targets]",
                 "answers",
             ),
@@ -163,13 +163,13 @@ BUILDS: Final[Mapping[str, Build]] = {
         ("tests/unit/codec/test_batch.py::test_aborted_records_never_come_out",),
     ),
     "the error of a broken batch keeps its frames": Build(
-        (Change("backup/fetched_batches.py", "return type(error)(str(error))", "return error"),),
+        (Change("backup/partition/fetched_batches.py", "return type(error)(str(error))", "return error"),),
         ("tests/faults/test_writers.py::test_a_fault_keeps_no_frame_of_its_batch",),
     ),
     "commit before put": Build(
         (
             Change(
-                "backup/partition_writer.py",
+                "backup/partition/partition_writer.py",
                 "return self._base if self.holds_records else self.position\n",
                 "return self.position\n",
             ),
@@ -188,7 +188,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "recreated topics not noticed when topics are listed again": Build(
         (
             Change(
-                "backup/topic_recorder.py",
+                "backup/opening/topic_recorder.py",
                 "return topic.topic_id, topic.partitions, noted",
                 "return topic.partitions, noted",
             ),
@@ -198,7 +198,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "the present topics not written down": Build(
         (
             Change(
-                "backup/start_offsets.py",
+                "backup/opening/start_offsets.py",
                 "known = await self._pool.call(append_only_fact, archive, PRESENT, noted)",
                 "known = noted",
             ),
@@ -206,13 +206,19 @@ BUILDS: Final[Mapping[str, Build]] = {
         ("tests/unit/backup/test_start_offsets.py::test_the_first_start_holds_when_the_log_has_grown",),
     ),
     "a partition's late start not written down": Build(
-        (Change("backup/start_offsets.py", "if noted is None and end is None:", "if noted is None and end == []:"),),
+        (
+            Change(
+                "backup/opening/start_offsets.py",
+                "if noted is None and end is None:",
+                "if noted is None and end == []:",
+            ),
+        ),
         ("tests/unit/backup/test_start_offsets.py::test_the_first_start_holds_when_the_log_has_lost_its_beginning",),
     ),
     "epochs of a log are not asked": Build(
         (
             Change(
-                "backup/log_agreement.py",
+                "backup/partition/log_agreement.py",
                 "return end.leader_epoch < feed.fetched_epoch or end.end_offset < feed.fetch_offset",
                 "return end.end_offset < 0",
             ),
@@ -220,7 +226,13 @@ BUILDS: Final[Mapping[str, Build]] = {
         ("tests/unit/backup/test_log_agreement.py::test_a_log_was_cut_where_the_epoch_is_missing_or_ends_below",),
     ),
     "a switch over a log that was cut back": Build(
-        (Change("backup/log_agreement.py", "return end.end_offset < archived.next", "return end.end_offset < 0"),),
+        (
+            Change(
+                "backup/partition/log_agreement.py",
+                "return end.end_offset < archived.next",
+                "return end.end_offset < 0",
+            ),
+        ),
         (
             (
                 "tests/unit/backup/test_log_agreement.py"
@@ -229,7 +241,7 @@ BUILDS: Final[Mapping[str, Build]] = {
         ),
     ),
     "a candidate that stays though it can only be unsure": Build(
-        (Change("backup/compacted/turn.py", "return is_vain or is_given_up", "return is_given_up"),),
+        (Change("backup/compacted/turn/turn_decisions.py", "return is_vain or is_given_up", "return is_given_up"),),
         (
             (
                 "tests/unit/backup/compacted/test_turn.py"
@@ -238,7 +250,7 @@ BUILDS: Final[Mapping[str, Build]] = {
         ),
     ),
     "what the index remembers behind a partition's end is ignored": Build(
-        (Change("archive/inventory.py", "        if place not in unknown:\n", "        if place in unknown:\n"),),
+        (Change("archive/index/inventory.py", "        if place not in unknown:\n", "        if place in unknown:\n"),),
         ("tests/unit/archive/test_index.py::test_a_lost_end_is_a_gap",),
     ),
     "`verify` reads the index again with the listing": Build(
@@ -260,13 +272,13 @@ BUILDS: Final[Mapping[str, Build]] = {
         ("tests/unit/cli/test_output.py::test_a_reader_that_goes_away_is_no_error",),
     ),
     "a restore takes another topic's plan under one --id": Build(
-        (Change("restore/plan_check.py", "if noted.source != source:", "if not noted.source:"),),
+        (Change("restore/plan/plan_check.py", "if noted.source != source:", "if not noted.source:"),),
         ("tests/unit/restore/test_plan_check.py::test_a_plan_of_another_topic_is_refused",),
     ),
     "each attempt of a restore makes a claim of its own": Build(
         (
             Change(
-                "restore/claim_stream.py",
+                "restore/plan/claim_stream.py",
                 "return None if is_of(latest, self._cluster_id, claim.target_topic_id) else ours",
                 "return ours",
             ),
@@ -276,7 +288,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "restore resumes from 0": Build(
         (
             Change(
-                "restore/partition_restore.py",
+                "restore/fill/partition_restore.py",
                 "return await _send_from(already_there",
                 "return await _send_from(0",
             ),
@@ -286,7 +298,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "read-back switched off": Build(
         (
             Change(
-                "restore/partition_restore.py",
+                "restore/fill/partition_restore.py",
                 "if (found.records, found.digest) == (restored.records, restored.digest):",
                 "if found.records >= 0:",
             ),
@@ -294,13 +306,19 @@ BUILDS: Final[Mapping[str, Build]] = {
         ("tests/integration/restore/test_verified_claims.py::test_what_compaction_has_taken_is_no_loss",),
     ),
     "changes of configs are not waited for": Build(
-        (Change("kafka/configs.py", "left[node] = await _still_unchanged(client, node, topics)", "left[node] = {}"),),
+        (
+            Change(
+                "kafka/topics/configs.py",
+                "left[node] = await _still_unchanged(client, node, topics)",
+                "left[node] = {}",
+            ),
+        ),
         ("tests/integration/kafka/test_kafka_admin.py::test_changes_of_configs_are_waited_for",),
     ),
     "a position is the record before a hole": Build(
         (
             Change(
-                "archive/offset_map.py",
+                "archive/restores/offset_map.py",
                 "ahead = np.maximum(offsets, here[run]) - here[run]",
                 "ahead = np.maximum(offsets - 1, here[run]) - here[run]",
             ),
@@ -310,7 +328,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "a position at the tip is one too low": Build(
         (
             Change(
-                "archive/offset_map.py",
+                "archive/restores/offset_map.py",
                 "there[run] + np.minimum(ahead, there[following] - there[run])",
                 "there[run] + np.minimum(ahead, there[following] - there[run] - 1)",
             ),
@@ -320,13 +338,15 @@ BUILDS: Final[Mapping[str, Build]] = {
         ),
     ),
     "a position is not raised to the log start": Build(
-        (Change("groups/translation.py", "max(target, restored.log_start), remarks", "target, remarks"),),
+        (Change("groups/target/translation.py", "max(target, restored.log_start), remarks", "target, remarks"),),
         ("tests/unit/groups/test_translation.py::test_at_least_the_log_start_of_now",),
     ),
     "the time asked for is ignored": Build(
         (
             Change(
-                "groups/position_rows.py", "(self.ms > self.rows.until_ms) | self.is_pending", "self.is_pending.copy()"
+                "groups/log/position_rows.py",
+                "(self.ms > self.rows.until_ms) | self.is_pending",
+                "self.is_pending.copy()",
             ),
         ),
         ("tests/unit/groups/test_positions.py::test_times_that_do_not_rise_cut_by_time_and_decide_by_order",),
@@ -334,7 +354,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "positions of another life are set": Build(
         (
             Change(
-                "groups/translation.py",
+                "groups/target/translation.py",
                 "if position.life >= 0 and position.life != root:\n        return Reason.ANOTHER_LIFE\n",
                 "if position.life < -9:\n        return Reason.ANOTHER_LIFE\n",
             ),
@@ -344,7 +364,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "epochs of commits are not asked": Build(
         (
             Change(
-                "groups/translation.py",
+                "groups/target/translation.py",
                 "return self.child_epoch >= 0 and self.child_epoch > self.parent_epoch",
                 "return self.child_epoch < -1",
             ),
@@ -352,17 +372,27 @@ BUILDS: Final[Mapping[str, Build]] = {
         ("tests/unit/groups/test_translation.py::test_above_a_branch_when_the_child_was_restored",),
     ),
     "positions of a group with members are deleted": Build(
-        (Change("groups/position_moves.py", "if listed is not None and listed.has_members:", "if listed is False:"),),
+        (
+            Change(
+                "groups/target/position_moves.py",
+                "if listed is not None and listed.has_members:",
+                "if listed is False:",
+            ),
+        ),
         ("tests/unit/groups/test_application.py::test_positions_are_not_deleted_of_a_group_that_becomes_active",),
     ),
     "a group that ran on is put back": Build(
-        (Change("groups/application_decisions.py", "return now.offset >= goal.offset", "return now.offset < 0"),),
+        (
+            Change(
+                "groups/target/application_decisions.py", "return now.offset >= goal.offset", "return now.offset < 0"
+            ),
+        ),
         ("tests/unit/groups/test_application.py::test_consumers_that_ran_on_are_not_put_back",),
     ),
     "positions are set in a topic that was created again": Build(
         (
             Change(
-                "groups/application_decisions.py",
+                "groups/target/application_decisions.py",
                 "if live.get(wanted.topic) != wanted.topic_id:",
                 "if wanted.topic not in live:",
             ),

@@ -8,9 +8,9 @@ import botocore.auth
 import pytest
 import yaml
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.probe import probe_store
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.segments.probe import probe_store
 from archiver.cli.main import main
 from tests.contract.conftest import FaultyStore, new_bucket, open_bucket
 from tests.support.bad_input import STORE

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.store_clock import epoch_ms
-from archiver.backup.compacted import clearing_run, entries
-from archiver.backup.compacted.clearing import NO_LOG, ClearingRules
-from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
-from archiver.backup.compacted.clearing_survey import ClearingSurvey
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.format.store_clock import epoch_ms
+from archiver.backup.compacted.clearing import clearing_run
+from archiver.backup.compacted.clearing.clearing_rules import NO_LOG, ClearingRules
+from archiver.backup.compacted.clearing.clearing_run import ClearingReport, clear_copies
+from archiver.backup.compacted.clearing.clearing_survey import ClearingSurvey
 from archiver.store.port import ObjectKind, ObjectStore
 from tests.contract.conftest import FaultyStore
 from tests.support.faulty_s3 import Fault

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.probe import METADATA, probe_key, probe_problem, probe_store
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.segments.probe import METADATA, probe_key, probe_problem, probe_store
 from archiver.errors import StoreError, StoreTemporaryError
 from archiver.store.port import ObjectKind, ObjectStore
 from tests.contract.conftest import open_bucket, use_credentials

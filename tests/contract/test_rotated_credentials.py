@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.config.model import StorageConfig
 from archiver.errors import StoreError
 from archiver.store.port import ObjectKind, ObjectStore, ReadBuffer

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.handle import open_archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
-from archiver.archive.segment_writer import MOST_HOLES
+from archiver.archive.format.handle import open_archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.segments.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
+from archiver.archive.segments.segment_writer import MOST_HOLES
 from archiver.config.model import Sse, StorageConfig
 from archiver.errors import CorruptSegmentError, StoreTemporaryError
 from archiver.store.port import ObjectKind, ObjectStore, ReadBuffer

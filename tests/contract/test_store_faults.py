@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.config.model import Sse, StorageConfig
 from archiver.errors import StoreError, StoreTemporaryError
-from archiver.process.silence import steady_s
+from archiver.process.running.silence import steady_s
 from archiver.store.patient import PatientStore
 from archiver.store.port import ObjectKind, ObjectStore, ReadBuffer
 from archiver.store.s3 import S3Store

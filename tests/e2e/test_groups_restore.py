@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as ClientPartition
 
-from archiver.kafka.group_positions import positions_of
+from archiver.kafka.groups.group_positions import positions_of
 from tests.conftest import kafka_jars
 from tests.integration.groups.test_group_positions import commit
 from tests.support.brokers import Broker

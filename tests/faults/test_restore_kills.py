@@ -19,21 +19,21 @@ from typing import Any
 
 import pytest
 
-import archiver.kafka.connection
-import archiver.restore.claim_stream
-import archiver.restore.noted_plan
-import archiver.restore.notes
-import archiver.restore.partition_map
-import archiver.restore.partition_restore
-import archiver.restore.sending
-import archiver.restore.target_configs
-import archiver.restore.target_creation
-import archiver.restore.targets
+import archiver.kafka.brokers.connection
+import archiver.restore.fill.partition_map
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
+import archiver.restore.plan.claim_stream
+import archiver.restore.plan.noted_plan
+import archiver.restore.plan.restore_notes
+import archiver.restore.targets.target_configs
+import archiver.restore.targets.target_creation
+import archiver.restore.targets.targets
 from archiver.errors import ArchiverError, TemporaryError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.configs import topic_configs
-from archiver.restore.report import RestoreResult
-from archiver.restore.request import Existing
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.topics.configs import topic_configs
+from archiver.restore.plan.request import Existing
+from archiver.restore.report.restore_report import RestoreResult
 from tests.support.brokers import KAFKA_41, REPOSITORY, Broker, Bucket, GivenS3, StartBroker
 from tests.support.executors import Executor, executors_in, python_that_stops_once
 from tests.support.faulty_s3 import FaultyS3, Weather
@@ -65,15 +65,15 @@ KEYS = 97
 BATCH_BYTES = 4096
 LONG_S = 3600
 MODULES = (
-    archiver.kafka.connection,
-    archiver.restore.claim_stream,
-    archiver.restore.notes,
-    archiver.restore.sending,
-    archiver.restore.target_configs,
-    archiver.restore.target_creation,
-    archiver.restore.targets,
-    archiver.restore.partition_map,
-    archiver.restore.partition_restore,
+    archiver.kafka.brokers.connection,
+    archiver.restore.plan.claim_stream,
+    archiver.restore.plan.restore_notes,
+    archiver.restore.fill.sending,
+    archiver.restore.targets.target_configs,
+    archiver.restore.targets.target_creation,
+    archiver.restore.targets.targets,
+    archiver.restore.fill.partition_map,
+    archiver.restore.fill.partition_restore,
 )
 SKIPPED = "skipped.noted"  # of a damaged object
 
@@ -173,7 +173,7 @@ def fill(broker: Broker, topic: str, partition: int, records: list[Rec]) -> list
 
 
 class Places:
-    """Stands in for archiver.process.failpoints: counts, and kills at the one that is armed."""
+    """Stands in for archiver.process.running.failpoints: counts, and kills at the one that is armed."""
 
     def __init__(self) -> None:
         self.passed: Counter[str] = Counter()

@@ -15,26 +15,26 @@ from typing import Any, cast
 import fastavro
 import pytest
 
-import archiver.backup.fetched_batches
-import archiver.backup.partition_writer
+import archiver.backup.partition.fetched_batches
+import archiver.backup.partition.partition_writer
 import archiver.codec.batch
-from archiver.archive.archived_end import position_of
-from archiver.archive.block_budget import DecodingBudget
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.segment_facts import HoleCause
-from archiver.archive.segment_writer import SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource, record_topic
-from archiver.backup.fetched_batches import Fetch, fault_of
-from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.opener import Opener
-from archiver.backup.partition_writer import PartitionWriter, PutLaterError
-from archiver.backup.segment_sink import SegmentSink
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.index.archived_end import position_of
+from archiver.archive.notes.topics import PartitionSource, record_topic
+from archiver.archive.segments.block_budget import DecodingBudget
+from archiver.archive.segments.segment_facts import HoleCause
+from archiver.archive.segments.segment_writer import SegmentLimits
+from archiver.archive.segments.spool import Spool
+from archiver.backup.opening.opener import Opener
+from archiver.backup.partition.fetched_batches import Fetch, fault_of
+from archiver.backup.partition.partition_writer import PartitionWriter, PutLaterError
+from archiver.backup.partition.segment_sink import SegmentSink
+from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
-from archiver.kafka.client import KafkaClient
-from archiver.process.silence import SilenceCounter
-from archiver.process.workers import workers
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.process.running.silence import SilenceCounter
+from archiver.process.running.workers import workers
 from archiver.store.port import Body, ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -215,7 +215,7 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch, steps: int) -> set[str]:
             died.add(name)
             raise DiedError
 
-    monkeypatch.setattr(archiver.backup.partition_writer, "reach", reach)
+    monkeypatch.setattr(archiver.backup.partition.partition_writer, "reach", reach)
     monkeypatch.setattr(
         archiver.codec.batch, "STEP_BYTES", chance.choice([1, 150, 1 << 20])
     )  # one batch, two, a whole fetch
@@ -416,7 +416,7 @@ def test_holes_of_other_causes_are_not_joined(world: World, has_open: bool) -> N
 
 
 def test_a_record_that_no_reader_would_open_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.backup.fetched_batches, "MOST_BLOCK_BYTES", 900)
+    monkeypatch.setattr(archiver.backup.partition.fetched_batches, "MOST_BLOCK_BYTES", 900)
     with_headers = [Rec(0, 1, 0, b"k", b"v", ((b"h" * 100, b"x" * 60),))]
     for records, is_fine in (([Rec(0, 1, 0, b"k", b"v" * 160)], True), (with_headers, False)):
         fault = fault_of(memoryview(encode(batch_of(records))), 0, (), 1 << 20, DecodingBudget(1 << 20))
@@ -495,6 +495,6 @@ def test_who_is_overtaken_never_tells_that_more_is_durable_than_lies_in_the_arch
     fast.writer.take(fetch(1))
     fast.writer.flush()
     slow.writer.take(fetch(2))
-    monkeypatch.setattr(archiver.backup.partition_writer, "reach", reach)
+    monkeypatch.setattr(archiver.backup.partition.partition_writer, "reach", reach)
     slow.writer.flush()
     assert told == [("segment.closed", 0), ("segment.put", 0), ("position.counted", 10)]

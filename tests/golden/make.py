@@ -11,10 +11,10 @@ from pathlib import Path
 
 import fastavro
 
-from archiver.archive.segment_facts import Hole, HoleCause
-from archiver.archive.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource
+from archiver.archive.notes.topics import PartitionSource
+from archiver.archive.segments.segment_facts import Hole, HoleCause
+from archiver.archive.segments.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
+from archiver.archive.segments.spool import Spool
 from archiver.codec import schemas
 from archiver.codec.compression import BlockCodec
 from tests.support.frames import avro_of, frame_of

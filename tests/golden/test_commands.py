@@ -13,23 +13,23 @@ from typing import Final
 
 import pytest
 
-import archiver.archive.handle
+import archiver.archive.format.handle
 import archiver.spark.verify
 import archiver.upkeep.inspection
-from archiver.archive.cluster_topics import ArchivingState, IncludeEntry, TopicRow, TopicsSurvey
-from archiver.archive.control import encode_fact
-from archiver.archive.handle import Archive
-from archiver.archive.holds import Hold, add_hold
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_writer import OpenSegment
-from archiver.archive.spool import Spool
-from archiver.archive.sweeps import append_report
-from archiver.archive.topics import Branch, record_branch, record_topic
-from archiver.backup.compacted.alarms import alarms_in
-from archiver.backup.feed import PartitionReport
-from archiver.backup.partition_writer import Written
-from archiver.backup.run_service import ServiceResult
-from archiver.backup.until_end import BackupReport
+from archiver.archive.format.control import encode_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.cluster_topics import ArchivingState, IncludeEntry, TopicRow, TopicsSurvey
+from archiver.archive.notes.holds import Hold, add_hold
+from archiver.archive.notes.sweeps import append_report
+from archiver.archive.notes.topics import Branch, record_branch, record_topic
+from archiver.archive.segments.segment_writer import OpenSegment
+from archiver.archive.segments.spool import Spool
+from archiver.backup.compacted.clearing.alarms import alarms_in
+from archiver.backup.partition.feed import PartitionReport
+from archiver.backup.partition.partition_writer import Written
+from archiver.backup.service.run_service import ServiceResult
+from archiver.backup.service.until_end import BackupReport
 from archiver.cli.backup import backup_row, service_row
 from archiver.cli.compacted_status import status_row
 from archiver.cli.groups_applied import applied_row
@@ -40,13 +40,13 @@ from archiver.cli.restore_report import restore_row
 from archiver.cli.retention import retention_row
 from archiver.cli.topics import topics_row
 from archiver.errors import DroppedError, KafkaError
-from archiver.groups.application_decisions import PositionOutcome
-from archiver.kafka.cluster import OpenTransaction
-from archiver.restore.estimate import Effort
-from archiver.restore.preview import RestorePreview
-from archiver.restore.report import RestoreResult, TopicReport
-from archiver.restore.request import Existing
-from archiver.restore.task import TaskReport
+from archiver.groups.target.application_decisions import PositionOutcome
+from archiver.kafka.brokers.cluster import OpenTransaction
+from archiver.restore.plan.estimate import Effort
+from archiver.restore.plan.request import Existing
+from archiver.restore.plan.task import TaskReport
+from archiver.restore.report.preview import RestorePreview
+from archiver.restore.report.restore_report import RestoreResult, TopicReport
 from archiver.store.port import ObjectKind
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
@@ -204,7 +204,7 @@ def test_a_command_prints_what_it_printed(
 ) -> None:
     copy = MemoryStore()
     copy.objects = dict(shop.archive.store.objects)  # type: ignore[attr-defined]
-    for module in (archiver.archive.handle, archiver.spark.verify, archiver.upkeep.inspection):
+    for module in (archiver.archive.format.handle, archiver.spark.verify, archiver.upkeep.inspection):
         monkeypatch.setattr(module, "open_archive", lambda _: Archive(copy, LAYOUT))
     config = tmp_path / "archive.yaml"
     config.write_text("{storage.url: s3://bucket/p, kafka.bootstrap.servers: b:1, topics.include: [orders, idle]}")

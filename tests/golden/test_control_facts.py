@@ -8,26 +8,26 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.parts import FactsOfParts, ObjectPart
-from archiver.archive.roles import CompleteCopy, Generation, RolePlace, put_entry
-from archiver.archive.segment_facts import PartFacts
-from archiver.archive.topics import Branch, PartitionSource, record_branch, record_cluster, record_topic
-from archiver.backup.compacted.entries import begin, history, switch, unsure
-from archiver.backup.start_offsets import StartOffsets
+from archiver.archive.copies.role_entries import begin, history, switch, unsure
+from archiver.archive.copies.roles import CompleteCopy, Generation, RolePlace, put_entry
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import Branch, PartitionSource, record_branch, record_cluster, record_topic
+from archiver.archive.segments.parts import FactsOfParts, ObjectPart
+from archiver.archive.segments.segment_facts import PartFacts
+from archiver.backup.opening.start_offsets import StartOffsets
 from archiver.codec.selection import Selection
 from archiver.config.model import PositionKeeping
-from archiver.groups import keeper
-from archiver.groups.keeper import PositionKeeper, PositionPolicy
-from archiver.kafka.cluster import PartitionOffsets, TopicDescription, TopicPartition
-from archiver.kafka.group_positions import GroupPosition, Positions
-from archiver.kafka.produce import ProducerIdentity
-from archiver.restore.claim_stream import partition_claims, topic_claims
-from archiver.restore.claims import Contents, PartitionClaim, TopicClaim, TopicContents
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.plan import PartitionPlan, TopicPlan
-from archiver.restore.request import RestoreRequest
+from archiver.groups.positions import keeper
+from archiver.groups.positions.keeper import PositionKeeper, PositionPolicy
+from archiver.kafka.brokers.cluster import PartitionOffsets, TopicDescription, TopicPartition
+from archiver.kafka.groups.group_positions import GroupPosition, Positions
+from archiver.kafka.records.produce import ProducerIdentity
+from archiver.restore.plan.claim_stream import partition_claims, topic_claims
+from archiver.restore.plan.claims import Contents, PartitionClaim, TopicClaim, TopicContents
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("p")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.control import decode_fact, encode_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.format.control import decode_fact, encode_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.doubts import Doubt
-from archiver.groups.fold_object import FOLD_DIGEST, check_fold
-from archiver.groups.folds import Folds, Reach, fold_frames
+from archiver.groups.log.doubts import Doubt
+from archiver.groups.log.fold_object import FOLD_DIGEST, check_fold
+from archiver.groups.log.folds import Folds, Reach, fold_frames
 from archiver.store.port import ObjectKind
 from tests.support.frames import records_of
 from tests.support.memory_store import MemoryStore

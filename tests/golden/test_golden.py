@@ -10,8 +10,8 @@ import fastavro
 import pytest
 
 from archiver import errors
-from archiver.archive.segment import open_segment
-from archiver.archive.segment_facts import facts_from_header, facts_from_metadata
+from archiver.archive.segments.segment import open_segment
+from archiver.archive.segments.segment_facts import facts_from_header, facts_from_metadata
 from tests.support.frames import digest_of, of_avro, records_of
 from tests.support.records import Rec
 

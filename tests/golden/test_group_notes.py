@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.control import append_fact, decode_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.groups.application_notes import ApplicationNotes, GroupNote, NotedMove
-from archiver.kafka.group_positions import GroupPosition
+from archiver.archive.format.control import append_fact, decode_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.groups.target.application_notes import ApplicationNotes, GroupNote, NotedMove
+from archiver.kafka.groups.group_positions import GroupPosition
 from tests.support.memory_store import MemoryStore
 
 EXPECTED = Path(__file__).parent / "group-notes-1"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.moments import HeardMoment, Moment, MomentNote, put_moments, read_moments
-from archiver.archive.roles import RolePlace
+from archiver.archive.copies.moments import HeardMoment, Moment, MomentNote, put_moments, read_moments
+from archiver.archive.copies.roles import RolePlace
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore, StoredObject
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import read_topic_history, record_topic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import read_topic_history, record_topic
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-import archiver.archive.handle
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_facts import facts_from_metadata
-from archiver.archive.segment_writer import OpenSegment
-from archiver.archive.spool import Spool
-from archiver.archive.topics import record_cluster, record_topic
+import archiver.archive.format.handle
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.topics import record_cluster, record_topic
+from archiver.archive.segments.segment_facts import facts_from_metadata
+from archiver.archive.segments.segment_writer import OpenSegment
+from archiver.archive.segments.spool import Spool
 from archiver.cli.main import main
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
@@ -232,7 +232,7 @@ def key_of(base: int, partition: int = 0) -> str:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     made = archive_of_orders(tmp_path)
-    monkeypatch.setattr(archiver.archive.handle, "open_archive", lambda _: Archive(made, LAYOUT))
+    monkeypatch.setattr(archiver.archive.format.handle, "open_archive", lambda _: Archive(made, LAYOUT))
     for door in ("backup.run", "spark.preview", "spark.query", "spark.restore", "spark.verify", "upkeep.inspection"):
         monkeypatch.setattr(f"archiver.{door}.open_archive", lambda _: Archive(made, LAYOUT))
     return made

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from archiver.kafka.admin import KafkaAdmin
+from archiver.kafka.topics.admin import KafkaAdmin
 from tests.support.brokers import Broker
 from tests.support.examples import SHAPES, ExampleWriter, Kind, until_compacted, until_stable
 from tests.support.foreign_reader import read_partitions

@@ -12,18 +12,18 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.archive.control import encode_fact
-from archiver.archive.handle import Archive, open_archive
-from archiver.backup.run import run_backup
-from archiver.backup.until_end import BackupReport
+from archiver.archive.format.control import encode_fact
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.backup.service.run_backup import run_backup
+from archiver.backup.service.until_end import BackupReport
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import NotWholeError, StoreError
-from archiver.restore.request import RestoreRequest, parse_renames
+from archiver.restore.plan.request import RestoreRequest, parse_renames
 from archiver.spark.restore import run_restore_job
 from archiver.spark.retention import run_retention
 from archiver.store import shared
 from archiver.store.port import ObjectKind
-from archiver.upkeep.retention.run import SweepRequest
+from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
 from tests.support.brokers import KAFKA_41, REPOSITORY, Bucket, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, producer_of
 from tests.support.rights_stage import FINISHED_RESTORE, acting

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.roles import CompleteCopy, RolePlace, read_newest_entry
-from archiver.backup.compacted.clearing import ClearingRules
-from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
-from archiver.backup.compacted.clearing_survey import ClearingSurvey
-from archiver.backup.compacted.live_logs import asker_of
-from archiver.backup.run import run_backup
+from archiver.archive.copies.roles import CompleteCopy, RolePlace, read_newest_entry
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.backup.compacted.clearing.clearing_rules import ClearingRules
+from archiver.backup.compacted.clearing.clearing_run import ClearingReport, clear_copies
+from archiver.backup.compacted.clearing.clearing_survey import ClearingSurvey
+from archiver.backup.compacted.clearing.live_logs import asker_of
+from archiver.backup.service.run_backup import run_backup
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.kafka.settings import KafkaSettings
-from archiver.restore.request import RestoreRequest, parse_renames
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.restore.plan.request import RestoreRequest, parse_renames
 from archiver.spark.restore import run_restore_job
 from archiver.store.port import ObjectKind
 from tests.integration.test_policies import PREFIX, as_role

@@ -23,24 +23,24 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-import archiver.restore.targets
+import archiver.restore.targets.targets
 import archiver.spark.restore_job
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.topics import read_topic
-from archiver.backup.run import run_backup
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.notes.topics import read_topic
+from archiver.backup.service.run_backup import run_backup
 from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError
-from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.client_thread import ClientThread
-from archiver.kafka.configs import topic_configs
-from archiver.kafka.settings import KafkaSettings
-from archiver.restore.partition_restore import run_task
-from archiver.restore.report import RestoreResult
-from archiver.restore.request import Existing, RestoreRequest
-from archiver.restore.task import RestoreTask, TaskReport
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.client_thread import ClientThread
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.topics.admin import KafkaAdmin
+from archiver.kafka.topics.configs import topic_configs
+from archiver.restore.fill.partition_restore import run_task
+from archiver.restore.plan.request import Existing, RestoreRequest
+from archiver.restore.plan.task import RestoreTask, TaskReport
+from archiver.restore.report.restore_report import RestoreResult
 from archiver.spark.preview import preview_restore
 from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import run_verify
@@ -472,7 +472,7 @@ def test_a_restore_names_the_right_that_it_lacks_and_goes_on_with_it(
 def test_a_right_on_a_topic_of_a_later_portion_is_known_before_the_first_is_filled(
     filled: str, secure: SecureBroker, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archiver.restore.targets, "_FIRST_TOPICS", 1)
+    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", 1)
     small = f"{filled}.small"
     create_topic(secure.bootstrap, small)
     produce_values(secure.bootstrap, small, [b"one"])
@@ -578,7 +578,7 @@ def test_every_way_that_does_not_lead_in_is_one_line(
 ) -> None:
     """Of the table in docs/reference.md."""
     if kind == "a token_provider that hangs":
-        monkeypatch.setattr("archiver.kafka.tokens.TOKEN_PATIENCE_S", 1.0)
+        monkeypatch.setattr("archiver.kafka.login.tokens.TOKEN_PATIENCE_S", 1.0)
     way, place, changes = WAYS_OF[kind]
     kafka = {} if way in {"plain", "nothing"} else way_in(way, secure)
     if place:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from archiver.errors import ArchiverError, TemporaryError
-from archiver.process.jars import JarFolder, Module, fetch_jars, hash_lines
+from archiver.process.machine.jars import JarFolder, Module, fetch_jars, hash_lines
 from tests.support.brokers import CACHE, REPOSITORY
 from tests.support.pins import CONSTRAINTS, Entry, read_entries
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from archiver.errors import ArchiverError
-from archiver.spark.class_cache import options_of_spark
+from archiver.spark.session.class_cache import options_of_spark
 from tests.support.parts import SPARK_AVRO, fetch_part
 
 UNCLOSED = "ignore:unclosed <socket:ResourceWarning"

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from archiver.config.model import StorageConfig
 from archiver.spark import register
-from archiver.spark.session import SQL_SETTINGS
+from archiver.spark.session.spark_session import SQL_SETTINGS
 from archiver.spark.table.query import ask
 from tests.support.brokers import S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource
 
 from archiver.config.model import StorageConfig
 from archiver.errors import UsageError
-from archiver.spark.session import SQL_SETTINGS
+from archiver.spark.session.spark_session import SQL_SETTINGS
 from archiver.spark.table import permitted
 from archiver.spark.table.permitted import Query, filtered
 from archiver.spark.table.query import ask

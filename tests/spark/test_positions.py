@@ -10,11 +10,11 @@ import pytest
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from archiver.archive.control import append_fact
+from archiver.archive.format.control import append_fact
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
 from archiver.errors import NotWholeError, UsageError
-from archiver.spark.session import SQL_SETTINGS, TALKING_LOGGERS
+from archiver.spark.session.spark_session import SQL_SETTINGS, TALKING_LOGGERS
 from archiver.spark.table.options import POSITION_COLUMNS
 from archiver.spark.table.query import QueryAnswer, ask
 from archiver.spark.table.source import source_for

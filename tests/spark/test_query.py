@@ -18,12 +18,12 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import archiver.spark.query
-from archiver.archive.plain_records import spell_bytes
+from archiver.archive.reading.plain_records import spell_bytes
 from archiver.cli.main import main
 from archiver.codec.compression import BlockCodec
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, FalseFactsError, NotWholeError, UsageError
-from archiver.spark.session import SQL_SETTINGS, TALKING_LOGGERS
+from archiver.spark.session.spark_session import SQL_SETTINGS, TALKING_LOGGERS
 from archiver.spark.table.query import QueryAnswer, ask
 from tests.support.brokers import REPOSITORY, S3, Bucket
 from tests.support.bucket_archive import BucketArchive, put_false_entry

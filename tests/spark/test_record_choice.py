@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import archiver.restore.partition_restore
-import archiver.restore.sending
-import archiver.restore.target_creation
-import archiver.spark.session
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
+import archiver.restore.targets.target_creation
+import archiver.spark.session.spark_session
 from archiver.codec.selection import LAST_LONG, TopicSelection
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import PredicateError, TargetError
-from archiver.restore.preview import RestorePreview
-from archiver.restore.request import Existing, RestoreRequest
+from archiver.restore.plan.request import Existing, RestoreRequest
+from archiver.restore.report.preview import RestorePreview
 from archiver.spark.preview import preview_restore
 from tests.support.brokers import Broker, Bucket
 from tests.support.dealt_records import Rows, brute_force, fill, on_target
@@ -47,7 +47,7 @@ def site(
     with archive_site(bucket, tmp_path) as site, own_daemon(context):
         lend_bucket(bucket, context, monkeypatch)
         opened = contextlib.nullcontext(lambda: context)
-        monkeypatch.setattr(archiver.spark.session, "open_context", lambda _name, **_: opened)
+        monkeypatch.setattr(archiver.spark.session.spark_session, "open_context", lambda _name, **_: opened)
         yield site
 
 
@@ -167,7 +167,7 @@ def test_what_was_chosen_is_gone_on_with(
         site.back_up(broker_41.bootstrap, topic, records=60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.target_creation, "reach", die)
+        patch.setattr(archiver.restore.targets.target_creation, "reach", die)
         with pytest.raises(Killed):
             site.restore(broker_41.bootstrap, topics=topic, **asked)
     key = next(row.key for row in reversed(written[3]) if row.key is not None and len(row.key) > 2)
@@ -175,7 +175,7 @@ def test_what_was_chosen_is_gone_on_with(
     add(key, b"in time")
     chosen = {number: choose(number, rows) for number, rows in written.items()}
     assert chosen[3][-1].value == b"in time"
-    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
     for lifetime in (*lifetimes, 10**6):
         mortal.live(lifetime)
         try:

@@ -10,16 +10,16 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from archiver.process.caches import CachePlace
-from archiver.process.jvm_classes import options_to_read, options_to_write
-from archiver.spark import class_cache
-from archiver.spark.isolation import private_folder
+from archiver.process.machine.caches import CachePlace
+from archiver.process.machine.jvm_classes import options_to_read, options_to_write
+from archiver.spark.session import class_cache
+from archiver.spark.session.isolation import private_folder
 from tests.support.brokers import REPOSITORY
 
 # It goes on when the first line is seen.
 SAYING = """
 import sys, time
-from archiver.spark.session import open_context
+from archiver.spark.session.spark_session import open_context
 
 with open_context("test") as start_spark:
     said = start_spark()._jvm.java.lang.System.err
@@ -44,7 +44,7 @@ def test_what_the_jvm_says_is_told_until_it_stops() -> None:
 
 APART = """
 import os
-from archiver.spark.session import open_context
+from archiver.spark.session.spark_session import open_context
 
 with open_context("test") as start_spark:
     spark = start_spark()
@@ -75,8 +75,8 @@ MAPPING = """
 import sys
 import time
 from pathlib import Path
-from archiver.spark import session
-from archiver.spark.class_cache import options_of_spark
+from archiver.spark.session import spark_session as session
+from archiver.spark.session.class_cache import options_of_spark
 
 with session.open_session("test") as start_spark:
     spark = start_spark()
@@ -91,7 +91,7 @@ with session.open_session("test") as start_spark:
 def test_it_maps_the_classes_that_were_kept_and_starts_without_them(tmp_path: Path) -> None:
     """In an environment of its own that has our code and this PySpark."""
     code = tmp_path / "archiver"
-    shutil.copytree(Path(class_cache.__file__).parents[1], code, ignore=shutil.ignore_patterns("*.jsa"))
+    shutil.copytree(Path(class_cache.__file__).parents[2], code, ignore=shutil.ignore_patterns("*.jsa"))
     home = tmp_path / "home"
 
     def run(*arguments: str) -> str:
@@ -160,7 +160,7 @@ def test_classes_that_are_not_as_they_were_written_are_left_alone(tmp_path: Path
 
 NAMELESS = """
 import os, pathlib
-from archiver.spark.session import open_session
+from archiver.spark.session.spark_session import open_session
 
 with open_session("test") as start_spark:
     spark = start_spark()
@@ -201,9 +201,7 @@ def test_folders_of_runs_that_were_killed_are_deleted_by_the_next_one(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "another").mkdir()
     (tmp_path / "archiver-jvm-link").symlink_to(tmp_path / "another")
-    make = (
-        f"import tempfile; tempfile.tempdir = {str(tmp_path)!r}\nfrom archiver.spark.isolation import private_folder\n"
-    )
+    make = f"import tempfile; tempfile.tempdir = {str(tmp_path)!r}\nfrom archiver.spark.session.isolation import private_folder\n"
     make += "with private_folder() as folder:\n    (folder / 'blocks').touch()\n    print(folder.name, flush=True)\n    input()"
     with ExitStack() as running:
         killed, living = (

@@ -19,7 +19,7 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 
 SESSION = """
 import json, os, sys
-from archiver.spark.session import open_session
+from archiver.spark.session.spark_session import open_session
 
 def same(batches):
     yield from batches

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.topics import record_cluster
-from archiver.spark.failure import cause_line
+from archiver.archive.notes.topics import record_cluster
+from archiver.spark.session.failure import cause_line
 from tests.support.brokers import REPOSITORY, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.records import generate

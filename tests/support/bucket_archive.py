@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from archiver.archive.handle import Archive
-from archiver.archive.index_file import IndexEntry
-from archiver.archive.index_generations import append_to_index
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_facts import facts_from_metadata
-from archiver.archive.segment_writer import OpenSegment, SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.archive.topics import Branch, PartitionSource, record_branch, record_topic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.index_file import IndexEntry
+from archiver.archive.index.index_generations import append_to_index
+from archiver.archive.notes.topics import Branch, PartitionSource, record_branch, record_topic
+from archiver.archive.segments.segment_facts import facts_from_metadata
+from archiver.archive.segments.segment_writer import OpenSegment, SegmentLimits
+from archiver.archive.segments.spool import Spool
 from archiver.codec.compression import BlockCodec
 from archiver.config.model import StorageConfig
 from archiver.store.port import ObjectKind, ObjectStore

@@ -24,19 +24,10 @@ from unittest.mock import patch
 import numpy as np
 import zstandard
 
-from archiver.archive.archived_topic import CopyReading, CopyStretch
-from archiver.archive.catalog import find_topic
-from archiver.archive.chosen_records import CHOSEN_DIGEST, CHOSEN_DIGITS, decode_chosen, encode_chosen
-from archiver.archive.control import append_fact, encode_fact
-from archiver.archive.copied_topic import CopyChoice
-from archiver.archive.handle import Archive
-from archiver.archive.index_file import IndexEntry, SeenControl
-from archiver.archive.index_generations import append_to_index, merge_index, read_index
-from archiver.archive.inventory import Inventory, read_inventory
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.lost_control import lost_control_objects
-from archiver.archive.missing_copies import lost_entries
-from archiver.archive.moments import (
+from archiver.archive.copies.archived_topic import CopyReading, CopyStretch
+from archiver.archive.copies.copied_topic import CopyChoice
+from archiver.archive.copies.missing_copies import lost_entries
+from archiver.archive.copies.moments import (
     MOST_MOMENTS,
     MomentNote,
     NotedLimits,
@@ -44,17 +35,14 @@ from archiver.archive.moments import (
     put_moments,
     read_moments,
 )
-from archiver.archive.offset_map import (
-    OffsetMapFacts,
-    OffsetMapWriter,
-    check_offset_map,
-    decode_offset_map,
-    put_offset_map,
-)
-from archiver.archive.parts import FactsOfParts, ObjectPart
-from archiver.archive.roles import Generation, RolePlace, read_role_log
-from archiver.archive.segment_facts import PartFacts
-from archiver.archive.topics import (
+from archiver.archive.copies.roles import Generation, RolePlace, read_role_log
+from archiver.archive.format.control import append_fact, encode_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.index_file import IndexEntry, SeenControl
+from archiver.archive.index.index_generations import append_to_index, merge_index, read_index
+from archiver.archive.index.inventory import Inventory, read_inventory
+from archiver.archive.notes.topics import (
     Branch,
     PartitionSource,
     list_newest_topic_facts,
@@ -66,10 +54,22 @@ from archiver.archive.topics import (
     record_cluster,
     record_topic,
 )
-from archiver.backup.compacted.alarms import AlarmKind, alarms_in
-from archiver.backup.compacted.status import StatusReader
-from archiver.backup.history_return import take_back
-from archiver.backup.start_offsets import StartOffsets
+from archiver.archive.reading.catalog import find_topic
+from archiver.archive.reading.lost_control import lost_control_objects
+from archiver.archive.restores.chosen_records import CHOSEN_DIGEST, CHOSEN_DIGITS, decode_chosen, encode_chosen
+from archiver.archive.restores.offset_map import (
+    OffsetMapFacts,
+    OffsetMapWriter,
+    check_offset_map,
+    decode_offset_map,
+    put_offset_map,
+)
+from archiver.archive.segments.parts import FactsOfParts, ObjectPart
+from archiver.archive.segments.segment_facts import PartFacts
+from archiver.backup.compacted.clearing.alarms import AlarmKind, alarms_in
+from archiver.backup.compacted.clearing.status import StatusReader
+from archiver.backup.opening.history_return import take_back
+from archiver.backup.opening.start_offsets import StartOffsets
 from archiver.cli.compacted_status import status_lines, status_row
 from archiver.codec.avro import decode_header, encode_block, encode_header
 from archiver.codec.compression import BlockCodec
@@ -77,14 +77,14 @@ from archiver.codec.schemas import OFFSET_RUN
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, PositionKeeping
 from archiver.errors import ArchiverError, CorruptSegmentError
-from archiver.groups.keeper import PositionKeeper, PositionPolicy
-from archiver.kafka.produce import ProducerIdentity
-from archiver.restore import noted_plan
-from archiver.restore.claim_stream import partition_claims, topic_claims
-from archiver.restore.claims import Contents, PartitionClaim, TopicClaim, TopicContents
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.plan import PartitionPlan, TopicPlan
-from archiver.restore.request import RestoreRequest
+from archiver.groups.positions.keeper import PositionKeeper, PositionPolicy
+from archiver.kafka.records.produce import ProducerIdentity
+from archiver.restore.plan import noted_plan
+from archiver.restore.plan.claim_stream import partition_claims, topic_claims
+from archiver.restore.plan.claims import Contents, PartitionClaim, TopicClaim, TopicContents
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
 from archiver.store.port import ObjectKind
 from archiver.upkeep.control_check import control_problem
 from tests.support.case_limits import Peaks, WatchedStore, Weight
@@ -691,7 +691,7 @@ def fuzz_maps(rng: random.Random, peaks: Peaks, what: str) -> str:
         lambda _: check_offset_map(content, metadata, _MAP.key, key),
         lambda one: put_offset_map(one, key, _collected([1, 2, 9]), replace(facts, runs=2, records=3)),
     )
-    with peaks.watch(what, store), patch("archiver.archive.offset_map.MOST_RUNS", 1 << 20, create=True):
+    with peaks.watch(what, store), patch("archiver.archive.restores.offset_map.MOST_RUNS", 1 << 20, create=True):
         return _through(rng.choice((*doors, *_verify_doors(key))), store)
 
 

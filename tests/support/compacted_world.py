@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from archiver.archive.moments import Moment
-from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
-from archiver.backup.compacted import entries
-from archiver.backup.compacted import freshness as fresh
-from archiver.backup.compacted import turn as turns
-from archiver.backup.compacted.clearing import StoredCopy, clearable
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.moments import Moment
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry
+from archiver.backup.compacted.clearing.clearing_rules import StoredCopy, clearable
+from archiver.backup.compacted.turn import freshness as fresh
+from archiver.backup.compacted.turn import turn_decisions as turns
 
 RETENTION = 2  # ticks that a tombstone is kept
 HISTORY = ("topics/", 0)

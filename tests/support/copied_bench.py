@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import find_topic
-from archiver.archive.copied_topic import CopyChoice
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import read_topic, record_cluster, record_topic
+from archiver.archive.copies.archived_topic import ArchivedTopic
+from archiver.archive.copies.copied_topic import CopyChoice
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import read_topic, record_cluster, record_topic
+from archiver.archive.reading.catalog import find_topic
 from archiver.store.port import ObjectKind
 from tests.support.copied_topic import copy_place, role_entry
 from tests.support.memory_store import MemoryStore

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from archiver.kafka.client import KafkaClient
+from archiver.kafka.brokers.client import KafkaClient
 from tests.support.java_oracle import Consumed, JavaOracle
 from tests.support.kafka_topics import create_topic, with_client
 from tests.support.raw_produce import produce_raw

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
 
-from archiver.process.children import start_child
+from archiver.process.running.children import start_child
 from tests.support import command_server
 
 COMMAND: Final = Path(sys.executable).with_name("archiver")

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from archiver.archive.entries import Entries, Traits
-from archiver.archive.handle import Archive
-from archiver.archive.index_file import NOTHING_SEEN, join_members
-from archiver.archive.index_member import encode_member
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_facts import SegmentFacts
-from archiver.archive.topics import record_cluster, record_topic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.index_file import NOTHING_SEEN, join_members
+from archiver.archive.index.index_member import encode_member
+from archiver.archive.notes.topics import record_cluster, record_topic
+from archiver.archive.segments.entries import Entries, Traits
+from archiver.archive.segments.segment_facts import SegmentFacts
 from archiver.errors import ArchiverError
-from archiver.process.columns import Numbers, Texts, narrow
+from archiver.process.values.columns import Numbers, Texts, narrow
 from archiver.store.port import (
     MOST_PUT_BYTES,
     Body,

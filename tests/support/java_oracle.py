@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from archiver.demo.sandbox import JAVA_OPTIONS
-from archiver.process.children import start_child
+from archiver.process.running.children import start_child
 from tests.support.compiled import compile_java
 from tests.support.records import Headers, Rec
 

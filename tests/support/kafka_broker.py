@@ -13,7 +13,7 @@ from typing import Final, Self
 from archiver.demo import sandbox
 from archiver.demo.sandbox import BROKER_PROPERTIES, JAVA_OPTIONS, PORTS, random_id
 from archiver.errors import ArchiverError
-from archiver.process.jvm_classes import options_to_read, options_to_write
+from archiver.process.machine.jvm_classes import options_to_read, options_to_write
 
 
 def keep_classes(jars: Path) -> None:

@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from archiver.errors import KafkaError
-from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import Replicas, TopicDescription
-from archiver.kafka.settings import KafkaSettings
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.cluster import Replicas, TopicDescription
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.topics.admin import KafkaAdmin
 
 Value = TypeVar("Value")
 

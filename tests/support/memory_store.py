@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from archiver.errors import ArchiverError, StoreTemporaryError
-from archiver.process.silence import steady_s
+from archiver.process.running.silence import steady_s
 from archiver.store.port import (
     MOST_PUT_BYTES,
     Body,

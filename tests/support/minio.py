@@ -15,7 +15,7 @@ from typing import Self
 
 import pytest
 
-from archiver.process.children import start_child
+from archiver.process.running.children import start_child
 from tests.support.kafka_broker import free_ports
 
 _REPOSITORY = Path(__file__).resolve().parents[2]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from archiver.archive.offset_map import OffsetMap, OffsetMapFacts
+from archiver.archive.restores.offset_map import OffsetMap, OffsetMapFacts
 from archiver.codec.frame import Longs
 
 

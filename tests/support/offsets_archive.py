@@ -5,20 +5,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import find_topic
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_facts import TransactionRange
-from archiver.archive.segment_writer import OpenSegment, SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.archive.topics import Branch, PartitionSource, record_branch, record_topic
+from archiver.archive.copies.archived_topic import ArchivedTopic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.topics import Branch, PartitionSource, record_branch, record_topic
+from archiver.archive.reading.catalog import find_topic
+from archiver.archive.segments.segment_facts import TransactionRange
+from archiver.archive.segments.segment_writer import OpenSegment, SegmentLimits
+from archiver.archive.segments.spool import Spool
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_log import OffsetsLog, read_log
-from archiver.groups.doubts import Doubt
-from archiver.groups.fold_object import FoldFacts
-from archiver.groups.folding import MadeFold, plan_folds, run_fold
-from archiver.groups.folds import Folds
+from archiver.groups.log.archived_log import OffsetsLog, read_log
+from archiver.groups.log.doubts import Doubt
+from archiver.groups.log.fold_object import FoldFacts
+from archiver.groups.log.folding import MadeFold, plan_folds, run_fold
+from archiver.groups.log.folds import Folds
 from archiver.store.port import ObjectKind
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore

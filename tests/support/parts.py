@@ -11,7 +11,7 @@ import pyspark
 
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TemporaryError
-from archiver.process.jars import JarFolder, Module, fetch_jars
+from archiver.process.machine.jars import JarFolder, Module, fetch_jars
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41
 from tests.support.compiled import compile_java
 from tests.support.kafka_broker import keep_classes

@@ -12,28 +12,28 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from archiver.archive.archived_end import position_of
-from archiver.archive.block_budget import DecodingBudget
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.plain_records import frame_to_values, json_pieces
-from archiver.archive.segment import open_segment
-from archiver.archive.segment_writer import SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource
-from archiver.backup.compacted.coordination import _places_in
-from archiver.backup.fetched_batches import Fetch
-from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.partition_writer import PartitionWriter
-from archiver.backup.segment_sink import SegmentSink
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.index.archived_end import position_of
+from archiver.archive.notes.topics import PartitionSource
+from archiver.archive.reading.plain_records import frame_to_values, json_pieces
+from archiver.archive.segments.block_budget import DecodingBudget
+from archiver.archive.segments.segment import open_segment
+from archiver.archive.segments.segment_writer import SegmentLimits
+from archiver.archive.segments.spool import Spool
+from archiver.backup.compacted.work.coordination import _places_in
+from archiver.backup.partition.fetched_batches import Fetch
+from archiver.backup.partition.partition_writer import PartitionWriter
+from archiver.backup.partition.segment_sink import SegmentSink
+from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.codec.arrow_scan import COLUMN_TYPES, Scanner
 from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
 from archiver.codec.selection import ALL_RECORDS
 from archiver.codec.tally import Tally
-from archiver.kafka.fetch import Fetched
-from archiver.process.memory import tune_memory
-from archiver.process.silence import SilenceCounter
+from archiver.kafka.records.fetch import Fetched
+from archiver.process.running.memory import tune_memory
+from archiver.process.running.silence import SilenceCounter
 from archiver.store.port import Body, ObjectKind
 from tests.support.bombs import BOMBS
 from tests.support.memory_store import MemoryStore

@@ -18,7 +18,7 @@ from packaging.version import Version
 from pip._internal.models.index import PyPI
 
 from archiver.demo.sandbox import KAFKA_HASHES, kafka_of
-from archiver.process.jars import JarFolder, hash_lines, retrieve_jars
+from archiver.process.machine.jars import JarFolder, hash_lines, retrieve_jars
 from tests.support.brokers import KAFKA_33, KAFKA_37, KAFKA_39, KAFKA_41, KAFKA_44, REPOSITORY
 from tests.support.parts import HASHES, PARTS
 from tests.support.zookeeper import KAFKA_28

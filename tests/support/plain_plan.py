@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from archiver.archive.parts import ObjectPart
-from archiver.archive.segment_facts import Bounds, PartFacts, SegmentFacts
-from archiver.archive.segments import Segment, SegmentSlice
+from archiver.archive.segments.partition_segments import Segment, SegmentSlice
+from archiver.archive.segments.parts import ObjectPart
+from archiver.archive.segments.segment_facts import Bounds, PartFacts, SegmentFacts
 from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG, NO_TIMESTAMP, Selection
 
 

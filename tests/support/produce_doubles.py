@@ -4,8 +4,8 @@ import asyncio
 import random
 import threading
 
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.produce import ProduceAnswer, produce
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.records.produce import ProduceAnswer, produce
 
 _PATIENCE_S = 60.0
 

@@ -12,13 +12,13 @@ import yaml
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.archive.handle import Archive, open_archive
+from archiver.archive.format.handle import Archive, open_archive
 from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig, StorageConfig
-from archiver.process.children import start_child
+from archiver.process.running.children import start_child
 from archiver.spark.retention import run_retention
-from archiver.upkeep.retention.result import SweepResult
-from archiver.upkeep.retention.run import SweepRequest
+from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
+from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 from tests.support.brokers import REPOSITORY, Broker, Bucket
 from tests.support.foreign_reader import read_segments
 from tests.support.java_oracle import JavaOracle

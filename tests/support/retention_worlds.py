@@ -4,8 +4,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
-from archiver.upkeep.retention.limits import Limits
-from archiver.upkeep.retention.partition_plan import (
+from archiver.upkeep.retention.planning.limits import Limits
+from archiver.upkeep.retention.planning.partition_plan import (
     Answer,
     AskedItem,
     HeldTimes,

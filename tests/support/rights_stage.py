@@ -19,19 +19,19 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType
 
-from archiver.archive.control import encode_fact
-from archiver.archive.handle import open_archive
-from archiver.archive.segment_facts import facts_from_metadata
-from archiver.archive.segment_writer import OpenSegment
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource
+from archiver.archive.format.control import encode_fact
+from archiver.archive.format.handle import open_archive
+from archiver.archive.notes.topics import PartitionSource
+from archiver.archive.segments.segment_facts import facts_from_metadata
+from archiver.archive.segments.segment_writer import OpenSegment
+from archiver.archive.segments.spool import Spool
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
-from archiver.groups.application import apply_positions
-from archiver.groups.application_report import ApplicationReport
-from archiver.groups.wanted_positions import WantedGroup, WantedPosition
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.group_positions import positions_of
+from archiver.groups.target.application import apply_positions
+from archiver.groups.target.application_report import ApplicationReport
+from archiver.groups.target.wanted_positions import WantedGroup, WantedPosition
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.groups.group_positions import positions_of
 from archiver.store.port import ObjectKind
 from archiver.store.shared import _open_once
 from tests.support.brokers import Bucket

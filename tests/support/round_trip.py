@@ -16,14 +16,14 @@ import yaml
 import archiver.spark.purge_proof
 import archiver.spark.repartition
 import archiver.spark.restore_job
-import archiver.spark.session
-import archiver.spark.tasks
-from archiver.backup.feed import PartitionReport
-from archiver.backup.run import run_backup
+import archiver.spark.session.spark_session
+import archiver.spark.session.tasks
+from archiver.backup.partition.feed import PartitionReport
+from archiver.backup.service.run_backup import run_backup
 from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.restore.report import RestoreResult
-from archiver.restore.request import RestoreRequest, parse_renames
+from archiver.restore.plan.request import RestoreRequest, parse_renames
+from archiver.restore.report.restore_report import RestoreResult
 from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import VerifyResult, run_verify
 from archiver.upkeep.object_check import Level
@@ -159,11 +159,15 @@ def without_spark() -> Iterator[pytest.MonkeyPatch]:
     """Jobs of ours run their tasks one after the other in this thread."""
     with pytest.MonkeyPatch.context() as patch:
         spark = SimpleNamespace(defaultParallelism=1, master="local[1]")
-        patch.setattr(archiver.spark.session, "open_context", lambda _name, **_: contextlib.nullcontext(lambda: spark))
+        patch.setattr(
+            archiver.spark.session.spark_session,
+            "open_context",
+            lambda _name, **_: contextlib.nullcontext(lambda: spark),
+        )
         for module in (
             archiver.spark.purge_proof,
             archiver.spark.restore_job,
-            archiver.spark.tasks,
+            archiver.spark.session.tasks,
             archiver.spark.repartition,
         ):
             patch.setattr(module, "run_on_spark", run_here)

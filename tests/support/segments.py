@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import SegmentKey
-from archiver.archive.segment import LoadedSegment
-from archiver.archive.segment import open_segment as open_body
-from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
-from archiver.archive.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
-from archiver.archive.segments import Segment
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import SegmentKey
+from archiver.archive.notes.topics import PartitionSource
+from archiver.archive.segments.partition_segments import Segment
+from archiver.archive.segments.segment import LoadedSegment
+from archiver.archive.segments.segment import open_segment as open_body
+from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segments.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
+from archiver.archive.segments.spool import Spool
 from archiver.codec.frame import Frame
 from archiver.store.port import ObjectKind
 from tests.support.frames import frame_of, records_of

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from archiver.process.children import start_child
+from archiver.process.running.children import start_child
 
 _START_S = 60.0
 _STOP_S = 10.0

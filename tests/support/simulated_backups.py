@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol, TypeVar
 
-from archiver.archive.inventory import PartitionInventory
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_facts import SegmentFacts
-from archiver.archive.segments import Segment, SegmentSlice
-from archiver.groups.doubts import Doubt, doubts_of
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.inventory import PartitionInventory
+from archiver.archive.segments.partition_segments import Segment, SegmentSlice
+from archiver.archive.segments.segment_facts import SegmentFacts
+from archiver.groups.log.doubts import Doubt, doubts_of
 
 EVERY = 3  # offsets a row; the others are of markers
 HOUR_MS = 3_600_000

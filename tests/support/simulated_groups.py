@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from archiver.errors import KafkaTemporaryError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicDescription, TopicPartition
-from archiver.kafka.codes import Code
-from archiver.kafka.configs import DescribeConfigsCall
-from archiver.kafka.group_commits import OffsetCommitCall, OffsetDeleteCall
-from archiver.kafka.group_coordinators import FindCoordinatorCall
-from archiver.kafka.group_positions import GroupPosition, ListedGroup, ListGroupsCall, OffsetFetchCall, Positions
-from archiver.kafka.wire import Call
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.cluster import TopicDescription, TopicPartition
+from archiver.kafka.brokers.codes import Code
+from archiver.kafka.brokers.wire import Call
+from archiver.kafka.groups.group_commits import OffsetCommitCall, OffsetDeleteCall
+from archiver.kafka.groups.group_coordinators import FindCoordinatorCall
+from archiver.kafka.groups.group_positions import GroupPosition, ListedGroup, ListGroupsCall, OffsetFetchCall, Positions
+from archiver.kafka.topics.configs import DescribeConfigsCall
 from tests.support.kafka_topics import described
 
 Value = TypeVar("Value")

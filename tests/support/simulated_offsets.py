@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from archiver.archive.segment_facts import TransactionRange
+from archiver.archive.segments.segment_facts import TransactionRange
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_log import LogTimes, OffsetsLog, counting_ms
-from archiver.groups.archived_position import State
-from archiver.groups.commit_log import CommitLog
-from archiver.groups.doubts import Doubt, Doubts
-from archiver.groups.lives import Root
+from archiver.groups.log.archived_log import LogTimes, OffsetsLog, counting_ms
+from archiver.groups.log.commit_log import CommitLog
+from archiver.groups.log.doubts import Doubt, Doubts
+from archiver.groups.log.lives import Root
+from archiver.groups.positions.archived_position import State
 from tests.support.commit_frames import commit_value, frame_at, position_key, text
 from tests.support.offset_commits import spell_topic_id
 from tests.support.simulated_backups import dying_runs, read_log_in_runs

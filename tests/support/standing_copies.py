@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from archiver.archive.control import encode_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import CopyKey, Layout, offsets_name
-from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry
-from archiver.archive.segment_facts import Hole, HoleCause
-from archiver.backup.compacted.copy_catalog import CopyCatalog
+from archiver.archive.copies.copy_catalog import CopyCatalog
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry
+from archiver.archive.format.control import encode_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import CopyKey, Layout, offsets_name
+from archiver.archive.segments.segment_facts import Hole, HoleCause
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.segments import facts_of
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyspark
 
-from archiver.process.children import start_child
-from archiver.spark.class_cache import options_of_spark
+from archiver.process.running.children import start_child
+from archiver.spark.session.class_cache import options_of_spark
 from tests.support.brokers import REPOSITORY
 from tests.support.processes import end_of
 from tests.support.round_trip import ArchiveSite

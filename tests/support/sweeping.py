@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from archiver.archive.handle import Archive
-from archiver.upkeep.retention.plan import TopicSweep
-from archiver.upkeep.retention.survey import PartitionSweep
-from archiver.upkeep.retention.sweep import StillHolds, Swept, TopicWork, sweep_topics
+from archiver.archive.format.handle import Archive
+from archiver.upkeep.retention.planning.survey import PartitionSweep
+from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
+from archiver.upkeep.retention.sweeping.sweep import StillHolds, Swept, TopicWork, sweep_topics
 
 
 def sweep_topic(

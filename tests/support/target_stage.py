@@ -22,11 +22,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-import archiver.restore.partition_restore
-import archiver.restore.sending
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
 from archiver.cli.main import main
 from archiver.demo.sandbox import fetch_kafka
-from archiver.restore.notes import RestoreNotes
+from archiver.restore.plan.restore_notes import RestoreNotes
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.compiled import jars_with
 from tests.support.foreign_reader import s3_client
@@ -170,7 +170,7 @@ class Stage:
         mortal = MortalProduce()
         mortal.live(3 if story is Story.HALF_RESTORED else 10**6)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(archiver.restore.sending, "produce", mortal)
+            patch.setattr(archiver.restore.fill.sending, "produce", mortal)
             if story is Story.CREATED:
                 patch.setattr(RestoreNotes, "note_plans", die)
             if story is Story.RESTORED:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.configs import topic_configs
-from archiver.restore.report import TopicReport
+from archiver.kafka.topics.admin import KafkaAdmin
+from archiver.kafka.topics.configs import topic_configs
+from archiver.restore.report.restore_report import TopicReport
 from tests.support.brokers import Broker
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, settings_of, with_client

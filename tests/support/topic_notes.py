@@ -1,9 +1,9 @@
 """Notes of topics, as JSON objects and as values."""
 
-from archiver.archive.control import Fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import TOPIC_NOTES, TopicFact, topic_stream
+from archiver.archive.format.control import Fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import TOPIC_NOTES, TopicFact, topic_stream
 from tests.support.memory_store import MemoryStore
 
 

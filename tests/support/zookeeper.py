@@ -12,9 +12,9 @@ from typing import Protocol
 
 from archiver.demo.sandbox import BROKER_PROPERTIES, JAVA_OPTIONS
 from archiver.errors import ArchiverError
-from archiver.process.children import start_child
-from archiver.process.java import check_java
-from archiver.process.jvm_classes import options_to_write
+from archiver.process.machine.java import check_java
+from archiver.process.machine.jvm_classes import options_to_write
+from archiver.process.running.children import start_child
 from tests.support.kafka_broker import KafkaBroker, classes_of, free_ports
 
 KAFKA_28 = "2.8.2"

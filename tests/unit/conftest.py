@@ -9,4 +9,4 @@ from tests.support.memory_store import FIRST_MOMENT
 def _clock_of_stores_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep refuses where both differ."""
     now_ms = int(FIRST_MOMENT.timestamp() * 1000)
-    monkeypatch.setattr("archiver.archive.store_clock.machine_now_ms", lambda: now_ms)
+    monkeypatch.setattr("archiver.archive.format.store_clock.machine_now_ms", lambda: now_ms)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from archiver import errors
-from archiver.backup.compacted.instance_metrics import INSTANCE_METRICS
-from archiver.backup.metrics import METRICS
+from archiver.backup.compacted.work.instance_metrics import INSTANCE_METRICS
+from archiver.backup.reports.metrics import METRICS
 from archiver.cli.commands import build_parser
 from archiver.cli.metrics_page import metrics_page
 from archiver.config.load import load_config, load_target
 from archiver.errors import ArchiverError
-from archiver.kafka.settings import KafkaSettings
-from archiver.upkeep.retention.sweep_metrics import SWEEP_METRICS
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.upkeep.retention.sweeping.sweep_metrics import SWEEP_METRICS
 from tests.support.brokers import REPOSITORY
 from tests.support.modules_page import modules_page
 from tests.support.secure_broker import Certificates
@@ -211,7 +211,7 @@ def test_each_module_that_a_page_names_exists(name: str) -> None:
     """By its path from the root of the repository or from `archiver/`, by its dotted name, or, of a test, by its file's name."""
     text = (REPOSITORY / name).read_text(encoding="utf-8")
     paths = re.findall(r"`(?:env/lib/)?((?:[\w-]+/)+\w+\.py)\b", text)  # env/lib: of a packed environment
-    dotted = re.findall(rf"`[^`\n]*\barchiver\.((?:{'|'.join(ROOMS)})\.\w+)", text)
+    dotted = re.findall(rf"`[^`\n]*\barchiver\.((?:{'|'.join(ROOMS)})(?:\.\w+)+)", text)
     tests = re.findall(r"`(test_\w+\.py)\b", text)
     places = [(path, [REPOSITORY / path, REPOSITORY / "archiver" / path]) for path in paths]
     places += [(path, [(REPOSITORY / "archiver" / path.replace(".", "/")).with_suffix(".py")]) for path in dotted]

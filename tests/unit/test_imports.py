@@ -6,17 +6,17 @@ import sys
 EXTRAS = ("pandas", "pyarrow", "pyspark", "py4j", "moto")
 MODULES = (
     "archiver.cli.main",
-    "archiver.backup.run",
-    "archiver.backup.run_service",
+    "archiver.backup.service.run_backup",
+    "archiver.backup.service.run_service",
     "archiver.spark.preview",
     "archiver.spark.query",
     "archiver.spark.restore",
     "archiver.spark.verify",
     "archiver.upkeep.inspection",
-    "archiver.backup.service",
-    "archiver.backup.vitals",
-    "archiver.archive.holdings",
-    "archiver.archive.catalog",
+    "archiver.backup.service.backup_service",
+    "archiver.backup.service.vitals",
+    "archiver.archive.reading.holdings",
+    "archiver.archive.reading.catalog",
 )
 
 

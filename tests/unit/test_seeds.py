@@ -69,7 +69,7 @@ def test_each_run_draws_the_same_in_whatever_process(tmp_path: Path, plain: tupl
     assert len(drawn) > 40
     assert {f"('found', {seed})", "('found', 77)"} <= drawn
     assert cases_in(drawn) == 2
-    others_ran_before = ("-p", "archiver.backup.service")  # and have imported something
+    others_ran_before = ("-p", "archiver.backup.service.backup_service")  # and have imported something
     assert drawn_by(tmp_path, "-n", "2", *others_ran_before) == (seed, drawn)
 
 

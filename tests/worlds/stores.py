@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from archiver.demo.sandbox import JAVA_OPTIONS
-from archiver.process.java import check_java
+from archiver.process.machine.java import check_java
 from tests.support.brokers import CACHE, REPOSITORY, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.kafka_broker import free_ports

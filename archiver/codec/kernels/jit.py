@@ -15,9 +15,9 @@ from numba import types
 from numba.core import caching, cgutils
 from numba.extending import intrinsic
 
-from archiver.process.caches import CachePlace, cache_places
-from archiver.process.logs import progress_log
-from archiver.process.tampering import REMEDY
+from archiver.process.machine.caches import CachePlace, cache_places
+from archiver.process.machine.tampering import REMEDY
+from archiver.process.output.logs import progress_log
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class _KernelLocator(caching._CacheLocator):  # noqa: SLF001 - numba's own door 
     """Gives numba the folder of our kernels, and a stamp of their sources.
 
     By default numba uses the path of the package and the times of its files: in a copy that was packed here and unpacked
-    elsewhere (archiver.spark.packing) it would compile again. The directory's name covers all sources. numba itself detects
+    elsewhere (archiver.spark.session.packing) it would compile again. The directory's name covers all sources. numba itself detects
     kernels of another processor.
     """
 

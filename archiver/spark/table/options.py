@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
-from archiver.archive.layout import is_instance, is_topic_name
+from archiver.archive.format.layout import is_instance, is_topic_name
 from archiver.codec.selection import FIRST_LONG, LAST_LONG, TopicSelection, parse_offsets, parse_partitions
 from archiver.config.load import load_config
 from archiver.config.model import StorageConfig

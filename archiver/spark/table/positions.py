@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.archive.handle import patient_archive_of
+from archiver.archive.format.handle import patient_archive_of
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import NotWholeError
 from archiver.spark.table.options import OnDamage, PositionOptions
@@ -17,7 +17,7 @@ from archiver.spark.table.scan import HOW_TO_GO_ON
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from archiver.groups.shown import ShownGroups, ShownPosition
+    from archiver.groups.positions.shown import ShownGroups, ShownPosition
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def survey_positions(options: PositionOptions) -> tuple[str, ...]:
 
 
 def _read(options: PositionOptions) -> tuple["ShownGroups", list[str]]:
-    from archiver.groups.shown import PositionFilter, show_groups  # noqa: PLC0415 - kernels, which planning does not need
+    from archiver.groups.positions.shown import PositionFilter, show_groups  # noqa: PLC0415 - kernels, which planning does not need
 
     every, problems = re.compile(".*", re.DOTALL), list[str]()
     wanted = PositionFilter(as_of_ms=options.as_of_ms, groups=every, topics=every)

@@ -32,15 +32,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from archiver.archive.plain_records import spell_bytes
+from archiver.archive.reading.plain_records import spell_bytes
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, UsageError
-from archiver.spark.failure import line_of, missing_program, raised_in
+from archiver.spark.session.failure import line_of, missing_program, raised_in
+from archiver.spark.session.tasks import run_on_spark
 from archiver.spark.table.options import POSITION_OPTIONS, POSITIONS
 from archiver.spark.table.permitted import Query
 from archiver.spark.table.scan import HOW_TO_GO_ON, ScanTask, scan_for_damage
 from archiver.spark.table.source import MissingPartition, ScanPartition, source_for
-from archiver.spark.tasks import run_on_spark
 
 # Stored bytes of a task: its rows are handed over as a whole in the JVM's memory, a few times as large.
 _TASK_BYTES = 8 * 1024 * 1024

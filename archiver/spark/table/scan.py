@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from archiver.archive.archived_topic import ArchivedTopic, problems_within, wanted_readings
-from archiver.archive.catalog import find_topic
-from archiver.archive.copied_topic import CopyChoice
-from archiver.archive.handle import Archive, archive_of
-from archiver.archive.inventory import EMPTY_PARTITION
-from archiver.archive.learned_facts import share_learned
-from archiver.archive.parts import ObjectPart, parts_within
-from archiver.archive.reader import fetch_parts, open_part
-from archiver.archive.segments import SegmentSlice, blocks_of
+from archiver.archive.copies.archived_topic import ArchivedTopic, problems_within, wanted_readings
+from archiver.archive.copies.copied_topic import CopyChoice
+from archiver.archive.format.handle import Archive, archive_of
+from archiver.archive.index.inventory import EMPTY_PARTITION
+from archiver.archive.index.learned_facts import share_learned
+from archiver.archive.reading.catalog import find_topic
+from archiver.archive.reading.reader import fetch_parts, open_part
+from archiver.archive.segments.partition_segments import SegmentSlice, blocks_of
+from archiver.archive.segments.parts import ObjectPart, parts_within
 from archiver.codec.selection import ALL_RECORDS, Selection, Wanted
 from archiver.config.model import StorageConfig
 from archiver.errors import NotWholeError
-from archiver.process.columns import Chain, Numbers
+from archiver.process.values.columns import Chain, Numbers
 from archiver.spark.table.options import OnDamage, ScanOptions
 from archiver.store.shared import patient_store_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from archiver.archive.segment import LoadedSegment
+    from archiver.archive.segments.segment import LoadedSegment
     from archiver.codec.arrow_scan import Scanner
 
 log = logging.getLogger(__name__)

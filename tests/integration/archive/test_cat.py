@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-import archiver.archive.handle
-from archiver.archive.catalog import read_archive
-from archiver.archive.handle import Archive
-from archiver.archive.index_generations import append_to_index
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.plain_records import follow_records
-from archiver.archive.reader import read_parts
-from archiver.archive.segment_writer import OpenSegment
-from archiver.archive.spool import Spool
-from archiver.archive.topics import Branch, read_topic, record_branch, record_topic
+import archiver.archive.format.handle
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.index_generations import append_to_index
+from archiver.archive.notes.topics import Branch, read_topic, record_branch, record_topic
+from archiver.archive.reading.catalog import read_archive
+from archiver.archive.reading.plain_records import follow_records
+from archiver.archive.reading.reader import read_parts
+from archiver.archive.segments.segment_writer import OpenSegment
+from archiver.archive.segments.spool import Spool
 from archiver.cli.main import main
 from archiver.errors import CorruptSegmentError
-from archiver.restore.plan import plan_restore
+from archiver.restore.plan.restore_plan import plan_restore
 from archiver.store.port import ObjectKind
 from tests.support.frames import frame_of, records_of
 from tests.support.memory_store import MemoryStore, StoredObject
@@ -73,7 +73,7 @@ class Site:
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     made = Site(tmp_path)
-    monkeypatch.setattr(archiver.archive.handle, "open_archive", lambda _storage: Archive(made.store, LAYOUT))
+    monkeypatch.setattr(archiver.archive.format.handle, "open_archive", lambda _storage: Archive(made.store, LAYOUT))
     return made
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.index_file import IndexEntry
-from archiver.archive.index_generations import append_to_index, merge_index, read_index
-from archiver.archive.inventory import Inventory, read_inventory
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.learned_facts import share_learned
-from archiver.archive.listing import list_segments
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.index_file import IndexEntry
+from archiver.archive.index.index_generations import append_to_index, merge_index, read_index
+from archiver.archive.index.inventory import Inventory, read_inventory
+from archiver.archive.index.learned_facts import share_learned
+from archiver.archive.segments.listing import list_segments
 from archiver.config.model import StorageConfig
 from archiver.store.port import ObjectKind
 from archiver.store.s3 import S3Store

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.archived_end import position_of
+from archiver.archive.index.archived_end import position_of
 from archiver.cli.main import main
 from archiver.errors import CorruptSegmentError
 from archiver.upkeep.object_check import Level

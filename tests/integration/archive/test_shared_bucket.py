@@ -12,11 +12,11 @@ import jmespath
 import pytest
 from botocore.exceptions import ClientError
 
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_facts import facts_from_metadata
-from archiver.archive.segment_writer import OpenSegment
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.topics import PartitionSource
+from archiver.archive.segments.segment_facts import facts_from_metadata
+from archiver.archive.segments.segment_writer import OpenSegment
+from archiver.archive.segments.spool import Spool
 from archiver.upkeep.object_check import Level
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import FaultyS3, Quirk

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from archiver.archive.layout import Layout
-from archiver.archive.topics import topic_stream
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import topic_stream
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import s3_client
 from tests.support.kafka_topics import create_topic, producer_of

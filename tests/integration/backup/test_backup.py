@@ -22,21 +22,21 @@ import zstandard
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-import archiver.backup.fetching
-import archiver.backup.run
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.backup.feed import PartitionReport
-from archiver.backup.fetched_batches import Fetch
-from archiver.backup.opener import Opener
-from archiver.backup.partition_writer import PartitionWriter
-from archiver.backup.run import run_backup
+import archiver.backup.partition.fetching
+import archiver.backup.service.run_backup
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.backup.opening.opener import Opener
+from archiver.backup.partition.feed import PartitionReport
+from archiver.backup.partition.fetched_batches import Fetch
+from archiver.backup.partition.partition_writer import PartitionWriter
+from archiver.backup.service.run_backup import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.errors import KafkaTemporaryError, NotWholeError, StoppedError, StrangerError, UsageError
-from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import PartitionOffsets
-from archiver.kafka.fetch import Fetched, FetchTarget, fetch
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.cluster import PartitionOffsets
+from archiver.kafka.records.fetch import Fetched, FetchTarget, fetch
+from archiver.kafka.topics.admin import KafkaAdmin
 from archiver.store.port import Body, ObjectKind
 from archiver.store.s3 import S3Store
 from tests.support.bad_input import MACHINE, STORE
@@ -321,14 +321,14 @@ def test_no_more_is_asked_for_at_once_than_there_is_memory_for(
         finally:
             del asked[node_id]
 
-    monkeypatch.setattr(archiver.backup.fetching, "fetch", counted)
+    monkeypatch.setattr(archiver.backup.partition.fetching, "fetch", counted)
     with broker_cluster(tmp_path, 3) as cluster:
         cluster.create_topic(topic, [[1], [2], [3]] * 2)
         for partition in range(6):
             produce_values(cluster.bootstrap, topic, [random.randbytes(3_000_000), *[b"small"] * 100], partition)
         config = ArchiverConfig.model_validate(site.config(cluster.bootstrap, [topic]))
         config = config.model_copy(update={"backup": config.backup.model_copy(update={"memory_bytes": memory_bytes})})
-        report, _ = archiver.backup.run.run_backup(config, lambda _: None)
+        report, _ = archiver.backup.service.run_backup.run_backup(config, lambda _: None)
     assert [(one.error, one.written.records) for one in report.partitions] == [(None, 101)] * 6
     assert max(most) <= memory_bytes
 
@@ -359,11 +359,11 @@ def test_no_more_is_held_than_there_is_memory_for(
 
     held: list[int] = []
     slices: list[tuple[int, int]] = []
-    monkeypatch.setattr(archiver.backup.fetching, "fetch", counted)
+    monkeypatch.setattr(archiver.backup.partition.fetching, "fetch", counted)
     monkeypatch.setattr(PartitionWriter, "take", take)
     config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
     config = config.model_copy(update={"backup": config.backup.model_copy(update={"memory_bytes": 8 * budget_bytes})})
-    report, _ = archiver.backup.run.run_backup(config, lambda _: None)
+    report, _ = archiver.backup.service.run_backup.run_backup(config, lambda _: None)
     assert [(one.error, one.written.records) for one in report.partitions] == [(None, 20)] * 12 + [(None, 1)]
     assert budget_bytes / 2 < max(held) <= budget_bytes
     assert [found for found in slices if found[1] > 4 * found[0]] == []
@@ -391,7 +391,7 @@ def test_a_stop_covers_nothing_that_it_drops(
     with monkeypatch.context() as patch:
         patch.setattr(PartitionWriter, "take", take)
         config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
-        report, _ = archiver.backup.run.run_backup(config, lambda _: None)
+        report, _ = archiver.backup.service.run_backup.run_backup(config, lambda _: None)
     assert [type(problem) for problem in report.problems] == [StoppedError]
     assert [(one.error, one.position, one.end_offset) for one in report.partitions] == [(None, 4, 7)]
     (first,) = read_segments(site.bucket, topic)
@@ -498,7 +498,9 @@ def test_two_backups_at_once_keep_every_offset_once(
     monkeypatch.setattr(UnsteadyStore, "creators", set(), raising=False)
     monkeypatch.setattr(UnsteadyStore, "both_have", threading.Event(), raising=False)
     monkeypatch.setattr(
-        archiver.backup.run, "open_archive", lambda config: Archive(UnsteadyStore(config), Layout(config.prefix))
+        archiver.backup.service.run_backup,
+        "open_archive",
+        lambda config: Archive(UnsteadyStore(config), Layout(config.prefix)),
     )
     gate = threading.Barrier(2)
 
@@ -545,7 +547,9 @@ def test_a_store_that_fails_for_a_while_costs_nothing(
     send(broker_41, topic, 5)
     shaky.back_up(broker_41.bootstrap, topic)
     send(broker_41, topic, 35)
-    monkeypatch.setattr(archiver.backup.run, "probe_store", lambda *_: None)  # the fault is for the segments
+    monkeypatch.setattr(
+        archiver.backup.service.run_backup, "probe_store", lambda *_: None
+    )  # the fault is for the segments
     with proxy.failing(fault, "PUT", times=4):
         (report,) = shaky.back_up(broker_41.bootstrap, topic, records=10).values()
     assert (report.error, report.position) == (None, 40)
@@ -666,7 +670,7 @@ def test_a_topic_that_vanishes_leaves_the_others_alone(
                 raise KafkaTemporaryError("lost")
         return await fetch(client, node_id, targets, **limits)
 
-    monkeypatch.setattr(archiver.backup.fetching, "fetch", fetch_after_deletion)
+    monkeypatch.setattr(archiver.backup.partition.fetching, "fetch", fetch_after_deletion)
     reports = site.back_up(broker.bootstrap, f"{topic}[.].")
     errors = errors_of(reports)
     assert errors.keys() == {(names[0], 0), (names[0], 1)}
@@ -772,7 +776,7 @@ def test_an_end_that_goes_away_under_a_run(
         return later, refused
 
     monkeypatch.setattr(KafkaClient, "offsets_each", offsets_each)
-    monkeypatch.setattr(archiver.backup.fetching, "FETCH_PATIENCE_S", 1.0)
+    monkeypatch.setattr(archiver.backup.partition.fetching, "FETCH_PATIENCE_S", 1.0)
     (report,) = site.back_up(broker_41.bootstrap, topic).values()
     assert (report.source.life, report.position, report.written.records) == (0, 20, 20)
     if keeps_lying:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.roles import (
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.roles import (
     HISTORY,
     CompleteCopy,
     Generation,
@@ -20,10 +20,10 @@ from archiver.archive.roles import (
     put_entry,
     read_newest_entry,
 )
-from archiver.backup.compacted import entries
+from archiver.archive.format.handle import Archive, open_archive
 from archiver.config.model import ArchiverConfig
-from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.configs import topic_configs
+from archiver.kafka.topics.admin import KafkaAdmin
+from archiver.kafka.topics.configs import topic_configs
 from archiver.store.port import ObjectKind
 from tests.support.brokers import Broker
 from tests.support.copied_topic import copy_partition

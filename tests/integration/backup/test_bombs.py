@@ -9,7 +9,7 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from archiver.process.children import start_child
+from archiver.process.running.children import start_child
 from tests.support import bombs
 from tests.support.brokers import Broker
 from tests.support.cat_lines import cat_line

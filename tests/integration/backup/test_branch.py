@@ -11,20 +11,20 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.archive.catalog import find_topic
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.plain_records import read_records
-from archiver.archive.topics import Branch, Stretch
-from archiver.backup.cut_back import find_branch
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.topics import Branch, Stretch
+from archiver.archive.reading.catalog import find_topic
+from archiver.archive.reading.plain_records import read_records
+from archiver.backup.opening.cut_back import find_branch
 from archiver.codec.batch import decode_batches
 from archiver.config.model import ArchiverConfig
 from archiver.errors import KafkaError
-from archiver.kafka.calls import OffsetForLeaderEpochCall
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.epochs import ends_of_epochs
-from archiver.kafka.fetch import FetchTarget, fetch
-from archiver.process.workers import Workers
+from archiver.kafka.brokers.calls import OffsetForLeaderEpochCall
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.records.epochs import ends_of_epochs
+from archiver.kafka.records.fetch import FetchTarget, fetch
+from archiver.process.running.workers import Workers
 from archiver.store.port import ObjectKind
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log, log_folder

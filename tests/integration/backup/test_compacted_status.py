@@ -10,15 +10,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.roles import RolePlace
-from archiver.backup.compacted.clearing import ClearingRules
-from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
-from archiver.backup.compacted.clearing_survey import ClearingSurvey
-from archiver.backup.compacted.live_logs import asker_of
+from archiver.archive.copies.roles import RolePlace
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.backup.compacted.clearing.clearing_rules import ClearingRules
+from archiver.backup.compacted.clearing.clearing_run import ClearingReport, clear_copies
+from archiver.backup.compacted.clearing.clearing_survey import ClearingSurvey
+from archiver.backup.compacted.clearing.live_logs import asker_of
 from archiver.config.model import StorageConfig
-from archiver.kafka.settings import KafkaSettings
+from archiver.kafka.login.settings import KafkaSettings
 from archiver.store.s3 import S3Store
 from tests.support.brokers import Broker
 from tests.support.compacted_copies import generations_of

@@ -16,16 +16,16 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # public, but not marked so
 
-from archiver.archive.cluster_topics import COORDINATION_TOPIC
-from archiver.archive.roles import RolePlace
-from archiver.backup.compacted.coordination import Coordination
-from archiver.backup.compacted.events import CoordinationEvent
-from archiver.backup.compacted.turn import ACTIVATE
+from archiver.archive.copies.roles import RolePlace
+from archiver.archive.notes.cluster_topics import COORDINATION_TOPIC
+from archiver.backup.compacted.turn.events import CoordinationEvent
+from archiver.backup.compacted.turn.turn_decisions import ACTIVATE
+from archiver.backup.compacted.work.coordination import Coordination
 from archiver.errors import KafkaError
 from archiver.interrupt import EXIT_CODE
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.configs import topic_configs
-from archiver.kafka.settings import KafkaSettings
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.topics.configs import topic_configs
 from tests.conftest import kafka_jars
 from tests.support.bombs import BOMBS
 from tests.support.brokers import KAFKA_41, REPOSITORY, Broker

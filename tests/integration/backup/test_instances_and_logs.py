@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.topics.admin import KafkaAdmin
 from tests.support.brokers import KAFKA_41, REPOSITORY, Broker, StartBroker
 from tests.support.cluster import cut_log
 from tests.support.compacted_copies import generations_of, latest, newest_entry, records_given

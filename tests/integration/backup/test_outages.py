@@ -22,7 +22,7 @@ from tests.support.service import Instance, eventually, running, service_config
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
 
 VALUES = [b"value"] * 20
-SOON_UNREADY = Change("backup/troubles.py", "UNREADY_S: Final = 30.0", "UNREADY_S: Final = 5.0")
+SOON_UNREADY = Change("backup/reports/troubles.py", "UNREADY_S: Final = 30.0", "UNREADY_S: Final = 5.0")
 
 
 def warnings_of(found: Instance, text: str) -> list[str]:
@@ -202,14 +202,14 @@ def test_a_full_spool_is_told_once_and_nothing_is_fetched(
         tmp_path / "overlay",
         [
             Change(
-                "archive/spool.py",
+                "archive/segments/spool.py",
                 "    try:\n        yield\n    except FileNotFoundError as error:\n",
                 f"    try:\n        if Path({str(full)!r}).exists():\n"
                 "            raise OSError(errno.ENOSPC, 'No space left on device')\n"
                 "        yield\n    except FileNotFoundError as error:\n",
             ),
             Change(
-                "archive/spool.py",
+                "archive/segments/spool.py",
                 "        return disk.free >= ",
                 f"        return not Path({str(full)!r}).exists() and disk.free >= ",
             ),

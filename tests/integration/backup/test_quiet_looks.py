@@ -10,19 +10,19 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry, read_role_log
-from archiver.archive.topics import PartitionSource
-from archiver.backup.compacted import entries
-from archiver.backup.compacted.copy_catalog import CopyCatalog
-from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
-from archiver.backup.compacted.partition_turn import PartitionTurn
-from archiver.backup.compacted.role_listings import RoleListings
-from archiver.backup.compacted.turn_inputs import Parts, Terms
-from archiver.backup.compacted.turn_schedule import TurnTimes
-from archiver.backup.troubles import Troubles
-from archiver.process.workers import Workers
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.copy_catalog import CopyCatalog
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry, read_role_log
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import PartitionSource
+from archiver.backup.compacted.turn.role_listings import RoleListings
+from archiver.backup.compacted.turn.turn_schedule import TurnTimes
+from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
+from archiver.backup.compacted.work.partition_turn import PartitionTurn
+from archiver.backup.compacted.work.turn_inputs import Parts, Terms
+from archiver.backup.reports.troubles import Troubles
+from archiver.process.running.workers import Workers
 from archiver.store.port import ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
 

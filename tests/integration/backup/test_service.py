@@ -19,7 +19,7 @@ import yaml
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
-from archiver.archive.handle import open_archive
+from archiver.archive.format.handle import open_archive
 from archiver.config.model import ArchiverConfig
 from tests.support.brokers import Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
@@ -465,8 +465,8 @@ def test_a_hanging_transaction_is_named(
 ) -> None:
     create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
     quick = (
-        Change("backup/open_transactions.py", "HELD_BACK_S: Final = 60.0", "HELD_BACK_S: Final = 2.0"),
-        Change("backup/open_transactions.py", "_EVERY_S = 10.0", "_EVERY_S = 0.5"),
+        Change("backup/partition/open_transactions.py", "HELD_BACK_S: Final = 60.0", "HELD_BACK_S: Final = 2.0"),
+        Change("backup/partition/open_transactions.py", "_EVERY_S = 10.0", "_EVERY_S = 0.5"),
     )
     overlay = make_overlay(tmp_path / "overlay", quick)
     producer = producer_of(broker_41.bootstrap, transactional_id=topic, transaction_timeout_ms=600_000)

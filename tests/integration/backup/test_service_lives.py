@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
-from archiver.restore.request import RestoreRequest
+from archiver.restore.plan.request import RestoreRequest
 from archiver.spark.restore import run_restore_job
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.chaos.broken import Change, make_overlay
@@ -31,7 +31,9 @@ from tests.support.zookeeper import StartZooKeeperBroker
 pytestmark = [pytest.mark.installed, pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
 # Every broker is asked by name, as one of before Kafka 3.1 is: nothing but the name tells it what is meant.
-BY_NAME = Change("kafka/fetch.py", "BY_TOPIC_ID if all(target.topic_id for target in targets) else BY_NAME", "BY_NAME")
+BY_NAME = Change(
+    "kafka/records/fetch.py", "BY_TOPIC_ID if all(target.topic_id for target in targets) else BY_NAME", "BY_NAME"
+)
 
 FOR_EVER = {"retention.ms": "-1"}
 

@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-import archiver.backup.fetching
+import archiver.backup.partition.fetching
 import archiver.codec.batch
 from archiver.codec.frame import Longs
 from archiver.codec.kernels.batches import LAST_OFFSET, MAX_TIMESTAMP
 from archiver.demo.sandbox import fetch_kafka
-from archiver.kafka.fetch import Fetched, FetchProblem, fetch
+from archiver.kafka.records.fetch import Fetched, FetchProblem, fetch
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LogFile, log_folder, write_log
 from tests.support.foreign_reader import read_partitions, read_segments
@@ -170,9 +170,9 @@ def test_what_nobody_foresaw(
     for partition in range(4):
         produce_values(own_broker.bootstrap, f"{topic}.healthy", HEALTHY * 20, partition, batch_size=2000)
     for name, act in DEFECTS[where].items():
-        usual = getattr(archiver.backup.fetching, name)
-        monkeypatch.setattr(archiver.backup.fetching, name, strange_for(act, usual))
-    monkeypatch.setattr(archiver.backup.fetching, "PARTITION_BYTES", 300)  # many fetches
+        usual = getattr(archiver.backup.partition.fetching, name)
+        monkeypatch.setattr(archiver.backup.partition.fetching, name, strange_for(act, usual))
+    monkeypatch.setattr(archiver.backup.partition.fetching, "PARTITION_BYTES", 300)  # many fetches
     reports = site.back_up(own_broker.bootstrap, f"{topic}.*")
     errors = errors_of(reports)
     assert errors.keys() == {(topic, 0)}
@@ -195,8 +195,8 @@ def test_what_nobody_foresaw_while_a_partition_is_looked_into(
         problem = FetchProblem.OFFSET_OUT_OF_RANGE
         return [replace(one, error=problem) if one.topic == topic else one for one in answers]
 
-    monkeypatch.setattr(archiver.backup.fetching, "fetch", refused)
-    monkeypatch.setattr(archiver.backup.fetching, "judge", refuse)
+    monkeypatch.setattr(archiver.backup.partition.fetching, "fetch", refused)
+    monkeypatch.setattr(archiver.backup.partition.fetching, "judge", refuse)
     errors = errors_of(site.back_up(own_broker.bootstrap, f"{topic}.*"))
     assert errors.keys() == {(topic, 0)}
     assert f"{topic}-0: unexpected LookupError: nobody foresaw this" in errors[topic, 0]

@@ -13,14 +13,14 @@ import yaml
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-import archiver.backup.fetching
-import archiver.kafka.log_reader
-from archiver.backup.run import run_backup
+import archiver.backup.partition.fetching
+import archiver.kafka.records.log_reader
+from archiver.backup.service.run_backup import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TargetError
-from archiver.kafka.calls import ListOffsetsCall
-from archiver.restore.request import Existing
+from archiver.kafka.brokers.calls import ListOffsetsCall
+from archiver.restore.plan.request import Existing
 from tests.support.brokers import CACHE, KAFKA_37, KAFKA_41
 from tests.support.cluster import broker_cluster
 from tests.support.foreign_reader import read_partitions, read_segments
@@ -123,7 +123,7 @@ def test_until_end_passes_over_nothing_that_is_in_the_tier(
     produce_values(tiered.bootstrap, f"{topic}.near", VALUES[:10])
     tiered.tier.behave(order)
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.backup.fetching, "FETCH_PATIENCE_S", 4.0)
+        patch.setattr(archiver.backup.partition.fetching, "FETCH_PATIENCE_S", 4.0)
         reports = site.back_up(tiered.bootstrap, f"{topic}.*")
     far, near = reports[topic, 0], reports[f"{topic}.near", 0]
     assert far.error is not None
@@ -179,7 +179,7 @@ def test_a_tier_that_brokers_do_not_tell_of(
         TieredBroker(broker, tier).fill(topic)
         tier.behave(LONGER_THAN_BROKERS_WAIT_MS)
         monkeypatch.setattr(ListOffsetsCall, "highest", 7)
-        monkeypatch.setattr(archiver.backup.fetching, "FETCH_PATIENCE_S", 4.0)
+        monkeypatch.setattr(archiver.backup.partition.fetching, "FETCH_PATIENCE_S", 4.0)
         login = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
         kafka = {"bootstrap.servers": broker.address("SASL"), "security.protocol": "sasl_plaintext", **login}
         config = ArchiverConfig.model_validate({**site.config("", [topic]), "kafka": kafka})
@@ -234,7 +234,7 @@ def test_a_comparison_waits_for_a_slow_tier(
     assert (found.compared, found.problems, found.errors) == (COUNT, [], [])
 
     tiered.tier.behave(VERY_SLOW_MS)
-    monkeypatch.setattr(archiver.kafka.log_reader, "_PATIENCE_S", 4.0)
+    monkeypatch.setattr(archiver.kafka.records.log_reader, "_PATIENCE_S", 4.0)
     found = site.verify(tiered.bootstrap, [topic], against_kafka=True)
     assert not found.problems
     ((error, exit_code),) = [(one.error, one.exit_code) for one in found.errors]

@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-import archiver.backup.fetching
-from archiver.backup.feed import PartitionReport
-from archiver.backup.unreadable import judge_broken
+import archiver.backup.partition.fetching
+from archiver.backup.partition.feed import PartitionReport
+from archiver.backup.partition.unreadable import judge_broken
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TargetError
-from archiver.kafka.fetch import Fetched, fetch
-from archiver.restore.request import Existing
+from archiver.kafka.records.fetch import Fetched, fetch
+from archiver.restore.plan.request import Existing
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import LogFile, corrupt_log, log_folder
 from tests.support.foreign_reader import read_partitions, read_segments
@@ -192,7 +192,7 @@ def test_an_answer_that_is_damaged_on_the_way(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(archiver.backup.fetching, "fetch", damaging(topic, 1))
+    monkeypatch.setattr(archiver.backup.partition.fetching, "fetch", damaging(topic, 1))
     assert back_up(site, filled, topic, **SKIP).error is None
     assert "asked for once more, of broker 1, it came whole" in caplog.text
     assert read_partitions(site.bucket, topic) == java_oracle.consume(filled.bootstrap, topic).records
@@ -232,7 +232,7 @@ def test_what_expires_while_it_is_looked_into(
         await asyncio.to_thread(lambda: delete_below(admin, topic, 20))
         return await judge_broken(*asked)
 
-    monkeypatch.setattr(archiver.backup.fetching, "judge_broken", late)
+    monkeypatch.setattr(archiver.backup.partition.fetching, "judge_broken", late)
     assert back_up(site, filled, topic, **SKIP).error is None
     assert read_segments(site.bucket, topic)[-1].holes == "10-19:expired"
 
@@ -300,7 +300,7 @@ def test_a_batch_that_was_appended_while_it_was_fetched(
     times: int,
 ) -> None:
     """A broker looks where the log ends before it reads: an end below the last batch is no sign that this one is false."""
-    monkeypatch.setattr(archiver.backup.fetching, "fetch", ending_early(topic, times))
+    monkeypatch.setattr(archiver.backup.partition.fetching, "fetch", ending_early(topic, times))
     report = back_up(site, filled, topic)
     assert (report.error, report.position) == (None, 30)
     assert read_partitions(site.bucket, topic)[0] == [*ten(), *written_at(10), *written_at(20)]

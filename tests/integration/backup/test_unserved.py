@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.segment_facts import FACTS_SHA256
+from archiver.archive.segments.segment_facts import FACTS_SHA256
 from archiver.cli.main import main
 from tests.support.brokers import KAFKA_39, KAFKA_41, StartBroker
 from tests.support.examples import EAGER_CLEANER, until_compacted, until_stable

@@ -11,7 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from archiver.errors import TargetError
-from archiver.restore.request import Existing
+from archiver.restore.plan.request import Existing
 from tests.conftest import kafka_jars
 from tests.support.brokers import Broker
 from tests.support.chaos.broken import SOON_LASTING, Change, make_overlay
@@ -30,7 +30,9 @@ pytestmark = [pytest.mark.installed, pytest.mark.kafka, pytest.mark.s3, pytest.m
 WITH_TOPIC_IDS = {"inter.broker.protocol.version": "2.8"}
 # A broker of today, whose answers name no id of some topics.
 SOME_WITHOUT_IDS = Change(
-    "kafka/client.py", "topic_id=topic.topic_id,", 'topic_id="" if topic.name.endswith("-old") else topic.topic_id,'
+    "kafka/brokers/client.py",
+    "topic_id=topic.topic_id,",
+    'topic_id="" if topic.name.endswith("-old") else topic.topic_id,',
 )
 REFUSED = (
     "has no topic id, so it cannot be archived: raise inter.broker.protocol.version to 2.8 or later on all brokers"

@@ -15,8 +15,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from archiver.demo.sandbox import EmbeddedS3, fetch_kafka
 from archiver.errors import ArchiverError, TemporaryError
-from archiver.process.children import start_child
-from archiver.process.jvm_classes import options_to_write
+from archiver.process.machine.jvm_classes import options_to_write
+from archiver.process.running.children import start_child
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker, StartBroker
 from tests.support.kafka_broker import KafkaBroker, free_ports, keep_classes
 from tests.support.processes import descendants, tree_of

@@ -10,16 +10,16 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.layout import Layout
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.format.layout import Layout
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
-from archiver.groups.application import apply_positions, roll_back_positions
-from archiver.groups.application_decisions import PositionOutcome
-from archiver.groups.application_report import ApplicationReport, GroupReport
-from archiver.groups.wanted_positions import WantedGroup, WantedPosition
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.group_positions import GroupPosition, Positions, positions_of
+from archiver.groups.target.application import apply_positions, roll_back_positions
+from archiver.groups.target.application_decisions import PositionOutcome
+from archiver.groups.target.application_report import ApplicationReport, GroupReport
+from archiver.groups.target.wanted_positions import WantedGroup, WantedPosition
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.groups.group_positions import GroupPosition, Positions, positions_of
 from tests.integration.groups.test_group_positions import commit, member
 from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, with_client

@@ -7,9 +7,9 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from archiver.errors import KafkaError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.group_commits import GroupActiveError, commit_positions, delete_positions
-from archiver.kafka.group_positions import GroupPosition, Positions, positions_of
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.groups.group_commits import GroupActiveError, commit_positions, delete_positions
+from archiver.kafka.groups.group_positions import GroupPosition, Positions, positions_of
 from tests.support.brokers import Broker
 from tests.support.kafka_topics import create_topic, settings_of
 from tests.support.service import eventually

@@ -24,17 +24,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
     ResourceType,
 )
 
-from archiver.archive.control import Fact, read_history
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.layout import Layout
-from archiver.backup.run import run_backup
+from archiver.archive.format.control import Fact, read_history
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.format.layout import Layout
+from archiver.backup.service.run_backup import run_backup
 from archiver.config.model import ArchiverConfig, PositionKeeping
 from archiver.demo.sandbox import JAVA_OPTIONS
 from archiver.errors import StrangerError
-from archiver.groups.keeper import PositionKeeper, PositionPolicy
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.group_positions import OFFSETS_TOPIC
-from archiver.process.workers import Workers
+from archiver.groups.positions.keeper import PositionKeeper, PositionPolicy
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
+from archiver.process.running.workers import Workers
 from archiver.store.port import ObjectStore
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in, read_partitions

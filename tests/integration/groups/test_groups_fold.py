@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 
-from archiver.archive.handle import open_archive
+from archiver.archive.format.handle import open_archive
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
 from tests.integration.groups.test_group_positions import commit

@@ -16,9 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, but
 )
 
 from archiver.cli.main import main
-from archiver.groups import doubts
-from archiver.groups.archived_until import offsets_partition
-from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.groups.log import doubts
+from archiver.groups.log.archived_until import offsets_partition
+from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from tests.integration.groups.test_group_positions import commit
 from tests.integration.groups.test_groups_show import as_java, of_java, shown
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 
-from archiver.archive.handle import open_archive
-from archiver.archive.topics import read_topic
+from archiver.archive.format.handle import open_archive
+from archiver.archive.notes.topics import read_topic
 from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig
 from tests.support.brokers import StartBroker

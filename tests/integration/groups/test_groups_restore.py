@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-import archiver.groups.position_moves
-import archiver.restore.notes
+import archiver.groups.target.position_moves
+import archiver.restore.plan.restore_notes
 import archiver.spark.group_restore
 from archiver.cli.main import main
 from archiver.errors import KafkaTemporaryError
-from archiver.kafka.group_positions import positions_of
+from archiver.kafka.groups.group_positions import positions_of
 from tests.integration.groups.test_group_positions import commit, member
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
@@ -338,8 +338,8 @@ def test_apply_sets_groups_later_and_tells_before(stage: Stage) -> None:
 
 # tests/unit/groups/test_application.py kills it at each effect of setting a group.
 PLACES: Final = {
-    "finished.noted": archiver.restore.notes,  # the topics are whole, and no group is noted
-    "positions.answered": archiver.groups.position_moves,
+    "finished.noted": archiver.restore.plan.restore_notes,  # the topics are whole, and no group is noted
+    "positions.answered": archiver.groups.target.position_moves,
 }
 
 

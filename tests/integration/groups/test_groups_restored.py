@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 
-from archiver.groups import archived_log, joined_positions, lives, log_as_of, removal_causes
+from archiver.groups.log import archived_log, lives
+from archiver.groups.positions import joined_positions, log_as_of, removal_causes
 from tests.support.brokers import S3, Broker, Bucket, StartBroker
 from tests.support.foreign_reader import s3_client
 from tests.support.group_cases import Case, Draw

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.cli.main import main
-from archiver.groups.archived_until import offsets_partition
+from archiver.groups.log.archived_until import offsets_partition
 from tests.integration.groups.test_group_positions import commit, java_positions, member
 from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, Broker, StartBroker
 from tests.support.group_histories import Hands, moment_ms

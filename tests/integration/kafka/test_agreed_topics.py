@@ -7,10 +7,10 @@ import pytest
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
-from archiver.kafka.agreed_topics import agreed_topics
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.settings import KafkaSettings
-from archiver.upkeep.retention.cluster import LiveCluster, ask_cluster
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.topics.agreed_topics import agreed_topics
+from archiver.upkeep.retention.planning.cluster import LiveCluster, ask_cluster
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker
 from tests.support.kafka_topics import create_topic, delete_topic, recreate_topic, with_client

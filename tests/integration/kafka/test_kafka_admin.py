@@ -7,10 +7,10 @@ import pytest
 
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.kafka.admin import KafkaAdmin, ToCreate
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.configs import topic_configs, topic_configs_each, wait_until_changed
-from archiver.kafka.deletion import delete_topics_by_id
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.topics.admin import KafkaAdmin, ToCreate
+from archiver.kafka.topics.configs import topic_configs, topic_configs_each, wait_until_changed
+from archiver.kafka.topics.deletion import delete_topics_by_id
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, settings_of, with_client
 

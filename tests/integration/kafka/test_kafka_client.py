@@ -8,10 +8,10 @@ import pytest
 
 from archiver.demo.sandbox import JAVA_OPTIONS
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.fetch import FetchProblem, FetchTarget, fetch
-from archiver.kafka.produce import ProduceOutcome, init_producer_id, produce
-from archiver.kafka.wire import AnswerReader, Call, RequestWriter
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.wire import AnswerReader, Call, RequestWriter
+from archiver.kafka.records.fetch import FetchProblem, FetchTarget, fetch
+from archiver.kafka.records.produce import ProduceOutcome, init_producer_id, produce
 from tests.support.brokers import Broker, StartBroker
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import batches_in, build_batch, create_topic, produce_values, settings_of, with_client

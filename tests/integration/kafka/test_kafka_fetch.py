@@ -6,9 +6,9 @@ from contextlib import suppress
 import pytest
 
 from archiver.errors import KafkaTemporaryError
-from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.fetch import Divergence, Fetched, FetchProblem, FetchTarget, fetch
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.records.fetch import Divergence, Fetched, FetchProblem, FetchTarget, fetch
+from archiver.kafka.topics.admin import KafkaAdmin
 from tests.support.brokers import Broker, StartBroker
 from tests.support.kafka_topics import (
     batches_in,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.codes import Code
-from archiver.kafka.fetch import FetchTarget, fetch
-from archiver.kafka.produce import ProduceAnswer, ProduceOutcome, init_producer_id, produce
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.codes import Code
+from archiver.kafka.records.fetch import FetchTarget, fetch
+from archiver.kafka.records.produce import ProduceAnswer, ProduceOutcome, init_producer_id, produce
 from tests.support.brokers import Broker
 from tests.support.kafka_topics import batches_in, build_batch, create_topic, with_client
 

@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from archiver.config.model import GroupProtocol
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.group import GroupSettings, Hint
-from archiver.kafka.membership import Membership
-from archiver.kafka.settings import KafkaSettings
-from archiver.process.children import start_child
+from archiver.kafka.brokers.cluster import TopicPartition
+from archiver.kafka.groups.group import GroupSettings, Hint
+from archiver.kafka.groups.membership import Membership
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.process.running.children import start_child
 from tests.support import token_server
 from tests.support.brokers import KAFKA_41, REPOSITORY, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, settings_of
@@ -251,9 +251,9 @@ def test_without_brokers_it_waits_and_says_so() -> None:
 SLEEPER = """
 import sys
 from archiver.config.model import GroupProtocol
-from archiver.kafka.membership import Membership
-from archiver.kafka.group import GroupSettings, Hint
-from archiver.kafka.settings import KafkaSettings
+from archiver.kafka.groups.membership import Membership
+from archiver.kafka.groups.group import GroupSettings, Hint
+from archiver.kafka.login.settings import KafkaSettings
 
 class Owner:
     def gained(self, partitions): print("gained", flush=True)

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
-from archiver.kafka.settings import KafkaSettings
-from archiver.kafka.tokens import FunctionSource, OidcSource, Tokens
-from archiver.process.mask import without_secrets
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.login.tokens import FunctionSource, OidcSource, Tokens
+from archiver.process.output.mask import without_secrets
 from tests.support.http_proxy import http_proxy
 from tests.support.secure_broker import Certificates
 from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint
@@ -187,7 +187,7 @@ def test_a_module_that_cannot_be_imported_is_named(text: str, tmp_path: Path, mo
 def test_a_module_whose_import_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_of_mine.py").write_text("import threading\nthreading.Event().wait()")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("archiver.kafka.tokens.TOKEN_PATIENCE_S", 0.2)
+    monkeypatch.setattr("archiver.kafka.login.tokens.TOKEN_PATIENCE_S", 0.2)
     with pytest.raises(UsageError, match=r"^its import did not end within 0 s; does it hang"):
         FunctionSource("slow_of_mine:token").check()
 

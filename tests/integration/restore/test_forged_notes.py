@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-import archiver.restore.partition_restore
-import archiver.restore.sending
-from archiver.archive.control import encode_fact
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
+from archiver.archive.format.control import encode_fact
 from archiver.codec.selection import TopicSelection
 from archiver.errors import ArchiverError, NotWholeError, TargetError, UsageError
-from archiver.kafka.log_reader import LogRange, producer_at
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.report import TopicReport
-from archiver.restore.request import Existing
-from archiver.restore.target_configs import TargetConfigs
+from archiver.kafka.records.log_reader import LogRange, producer_at
+from archiver.restore.plan.request import Existing
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.report.restore_report import TopicReport
+from archiver.restore.targets.target_configs import TargetConfigs
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
@@ -100,7 +100,7 @@ def half_restored(
     mortal = MortalProduce()
     mortal.live(batches)
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.sending, "produce", mortal)
+        patch.setattr(archiver.restore.fill.sending, "produce", mortal)
         with pytest.raises(Killed):
             restored(site, broker, topic, restore_id="mine", batch_bytes=300, **asked)
     return Forger(site, f"{topic}.back")
@@ -373,7 +373,7 @@ def test_a_claim_of_no_record_does_not_count_where_facts_do_not_tell_the_number(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.partition_restore, "_fill", die)
+        patch.setattr(archiver.restore.fill.partition_restore, "_fill", die)
         with pytest.raises(Killed):
             restored(site, broker_41, topic, restore_id="mine", wanted=wanted)
     forger = Forger(site, f"{topic}.back")

@@ -11,13 +11,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
-import archiver.restore.partition_restore
-import archiver.restore.sending
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import TargetError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.log_dirs import LogSizes, log_sizes
-from archiver.restore.request import Existing, RestoreRequest
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.topics.log_dirs import LogSizes, log_sizes
+from archiver.restore.plan.request import Existing, RestoreRequest
 from archiver.spark.preview import preview_restore
 from archiver.spark.restore import run_restore_job
 from tests.conftest import kafka_jars
@@ -123,7 +123,7 @@ def test_what_is_there_is_not_evicted(
     mortal = MortalProduce(seed=3)
     mortal.live(3)
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.sending, "produce", mortal)
+        patch.setattr(archiver.restore.fill.sending, "produce", mortal)
         with pytest.raises(Killed):
             restored(site, eager_broker, topic, existing=Existing.APPEND, batch_bytes=1000, **asked)
     assert 1000 < log_of(eager_broker, f"{topic}.back")[1] < 1200

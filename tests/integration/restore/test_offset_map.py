@@ -12,14 +12,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-import archiver.restore.partition_map
-import archiver.restore.partition_restore
-from archiver.archive.offset_map import OffsetMap, decode_offset_map
+import archiver.restore.fill.partition_map
+import archiver.restore.fill.partition_restore
+from archiver.archive.restores.offset_map import OffsetMap, decode_offset_map
 from archiver.cli.restore_report import topic_row
 from archiver.codec.selection import TopicSelection
-from archiver.kafka.admin import KafkaAdmin
-from archiver.restore.claim_stream import ClaimStream
-from archiver.restore.report import RestoreResult
+from archiver.kafka.topics.admin import KafkaAdmin
+from archiver.restore.plan.claim_stream import ClaimStream
+from archiver.restore.report.restore_report import RestoreResult
 from archiver.upkeep.object_check import Level
 from tests.support.brokers import Broker
 from tests.support.examples import ExampleWriter, Kind, until_compacted, until_stable
@@ -169,7 +169,7 @@ def test_what_was_damaged_lies_in_a_hole(
 @contextmanager
 def killed_in(patch: pytest.MonkeyPatch, name: str, *, after: bool = False) -> Iterator[None]:
     """The process dies when it reaches this function of a task, or this method of a claim's stream."""
-    owner = ClaimStream if hasattr(ClaimStream, name) else archiver.restore.partition_map
+    owner = ClaimStream if hasattr(ClaimStream, name) else archiver.restore.fill.partition_map
     real = getattr(owner, name)
 
     def die(*given: object) -> None:

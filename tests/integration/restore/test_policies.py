@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-import archiver.restore.config_agreement
-import archiver.restore.targets
+import archiver.restore.targets.config_agreement
+import archiver.restore.targets.targets
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TargetError
-from archiver.kafka.configs import topic_configs
-from archiver.restore.preview import RestorePreview
-from archiver.restore.report import TopicReport
-from archiver.restore.request import Existing, RestoreRequest, Retention
+from archiver.kafka.topics.configs import topic_configs
+from archiver.restore.plan.request import Existing, RestoreRequest, Retention
+from archiver.restore.report.preview import RestorePreview
+from archiver.restore.report.restore_report import TopicReport
 from archiver.spark.preview import preview_restore
 from tests.support.brokers import CACHE, KAFKA_41, Broker
 from tests.support.compiled import jars_with
@@ -321,7 +321,7 @@ def test_topics_of_a_later_portion_are_checked_before_the_first_is_filled(
     site: ArchiveSite,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(archiver.restore.targets, "_FIRST_TOPICS", 1)
+    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", 1)
     now_ms = time.time_ns() // 1_000_000
     archived(broker_41, f"{topic}.1", site, records_of(200, now_ms))
     archived(broker_41, f"{topic}.2", site, records_of(20))  # the smaller one is old
@@ -442,7 +442,7 @@ def test_restore_goes_on_after_configs_were_refused_in_the_end(
         rename = [f"{topic}={topic}.back"]
         with monkeypatch.context() as patch:
             patch.setattr(
-                archiver.restore.config_agreement, "is_of_configs", lambda _: False
+                archiver.restore.targets.config_agreement, "is_of_configs", lambda _: False
             )  # a policy that came later
             (report,) = site.restore(target.bootstrap, topics=topic, rename=rename).topics
         assert (report.errors, report.records, report.is_finished) == ((), 20, False)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-import archiver.restore.targets
+import archiver.restore.targets.targets
 from archiver.codec.selection import TopicSelection
 from archiver.errors import NotWholeError, TargetError
-from archiver.kafka.client import KafkaClient
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.request import Existing
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.restore.plan.request import Existing
+from archiver.restore.plan.restore_notes import RestoreNotes
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import cut_log
 from tests.support.foreign_reader import keys_in, s3_client
@@ -223,13 +223,13 @@ def test_a_topic_that_comes_meanwhile_is_not_purged_unread(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived(broker_41, topic, site, records_of(10))
-    prepare = archiver.restore.targets.Targets.prepare
+    prepare = archiver.restore.targets.targets.Targets.prepare
 
     async def come_and_prepare(self: Any, client: KafkaClient, names: Sequence[str], *more: Any) -> Any:  # noqa: ANN401
         await asyncio.to_thread(foreign_topic, broker_41, f"{topic}.back", 7)
         return await prepare(self, client, names, *more)
 
-    monkeypatch.setattr(archiver.restore.targets.Targets, "prepare", come_and_prepare)
+    monkeypatch.setattr(archiver.restore.targets.targets.Targets, "prepare", come_and_prepare)
     with pytest.raises(TargetError, match="it was not there when the restore began"):
         restored(site, broker_41, topic, existing=Existing.PURGE)
     assert log_of(broker_41, f"{topic}.back") == (0, 7)
@@ -341,7 +341,7 @@ def test_a_topic_that_takes_its_place_meanwhile_is_not_purged(
     """Of the same name, with another id."""
     archived(broker_41, topic, site, records_of(10))
     foreign_topic(broker_41, f"{topic}.back", 7)
-    prepare = archiver.restore.targets.Targets.prepare
+    prepare = archiver.restore.targets.targets.Targets.prepare
 
     def replace_it() -> None:
         recreate_topic(broker_41.bootstrap, f"{topic}.back", 1, KEEP_ALL)
@@ -351,7 +351,7 @@ def test_a_topic_that_takes_its_place_meanwhile_is_not_purged(
         await asyncio.to_thread(replace_it)
         return await prepare(self, client, names, *more)
 
-    monkeypatch.setattr(archiver.restore.targets.Targets, "prepare", replace_and_prepare)
+    monkeypatch.setattr(archiver.restore.targets.targets.Targets, "prepare", replace_and_prepare)
     with pytest.raises(TargetError, match="it came when the targets had been looked at"):
         restored(site, broker_41, topic, existing=Existing.PURGE, purges_unread=purges_unread)
     assert log_of(broker_41, f"{topic}.back") == (0, 50)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-import archiver.restore.target_creation
-import archiver.restore.targets
+import archiver.restore.targets.target_creation
+import archiver.restore.targets.targets
 from archiver.errors import TargetError
-from archiver.restore.purge import ArchiveReading
-from archiver.restore.request import Existing
+from archiver.restore.plan.request import Existing
+from archiver.restore.purge.purge import ArchiveReading
 from archiver.spark.purge_proof import read_whole
 from tests.support.cluster import BrokerCluster, broker_cluster
 from tests.support.foreign_reader import keys_in
@@ -93,7 +93,7 @@ def test_one_that_was_killed_before_it_created_the_topic_knows_how_many(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.target_creation.TargetCreation, "_create", die)
+        patch.setattr(archiver.restore.targets.target_creation.TargetCreation, "_create", die)
         with pytest.raises(Killed):
             purged(site, pair, doubled)
         with pytest.raises(Killed):  # nor does the second one forget it

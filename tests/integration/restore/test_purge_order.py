@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-import archiver.restore.notes
-import archiver.restore.target_creation
-import archiver.restore.targets
+import archiver.restore.plan.restore_notes
+import archiver.restore.targets.target_creation
+import archiver.restore.targets.targets
 import archiver.spark.restore_job
-from archiver.archive.control import append_fact
-from archiver.archive.handle import Archive
+from archiver.archive.format.control import append_fact
+from archiver.archive.format.handle import Archive
 from archiver.cli.main import main
 from archiver.errors import StoreError, TargetError, TemporaryError
-from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.cluster import Refusal
-from archiver.kafka.deletion import delete_topics_by_id
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.request import Existing
-from archiver.restore.target_creation import TargetCreation
-from archiver.restore.targets import Targets
+from archiver.kafka.brokers.cluster import Refusal
+from archiver.kafka.topics.admin import KafkaAdmin
+from archiver.kafka.topics.deletion import delete_topics_by_id
+from archiver.restore.plan.request import Existing
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.targets.target_creation import TargetCreation
+from archiver.restore.targets.targets import Targets
 from archiver.spark import purge_proof
 from tests.integration.restore.test_policies import limited
 from tests.support.brokers import Broker, StartBroker
@@ -77,7 +77,7 @@ def when_the_first_is_gone(then: Callable[[], object], patch: pytest.MonkeyPatch
         if not done:
             done.append(await asyncio.to_thread(then))
 
-    patch.setattr(archiver.restore.target_creation, "delete_topics_by_id", delete_and_then)
+    patch.setattr(archiver.restore.targets.target_creation, "delete_topics_by_id", delete_and_then)
 
 
 def when_all_is_read(then: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def dying_in(owner: type, step: str, patch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.fixture
 def four(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Archived topics of ten records each, which others stand for now; one of them is purged at a time."""
-    monkeypatch.setattr(archiver.restore.targets, "_PURGED_AT_ONCE", 1)
+    monkeypatch.setattr(archiver.restore.targets.targets, "_PURGED_AT_ONCE", 1)
     names = [f"{topic}.{letter}" for letter in "abcd"]
     for name in names:
         archived(broker_41, name, site, records_of(10))
@@ -155,7 +155,7 @@ def test_who_may_not_put_notes_learns_it_before_a_topic_is_gone(
             raise StoreError(f"{stream}: AccessDenied")
         return note(archive, stream, *others)
 
-    monkeypatch.setattr(archiver.restore.notes, "append_fact", note_or_not)
+    monkeypatch.setattr(archiver.restore.plan.restore_notes, "append_fact", note_or_not)
     assert restore(site, broker_41, topic, capsys)[0] == 1
     assert [log_of(broker_41, name) for name in four] == [(0, 7)] * 4
 
@@ -182,7 +182,7 @@ def test_what_is_written_in_the_place_of_a_purged_topic_is_not_purged(
 @pytest.fixture
 def live(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> str:
     """Of two archived topics, one that others stand for; the larger one would be filled first."""
-    monkeypatch.setattr(archiver.restore.targets, "_FIRST_TOPICS", 1)
+    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", 1)
     archived(broker_41, f"{topic}.large", site, records_of(90))
     archived(broker_41, f"{topic}.live", site, records_of(10))
     return f"{topic}.live"

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-import archiver.restore.broker_terms
-import archiver.restore.partition_restore
-import archiver.restore.sending
-import archiver.restore.target_creation
-import archiver.restore.targets
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
+import archiver.restore.targets.broker_terms
+import archiver.restore.targets.target_creation
+import archiver.restore.targets.targets
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import ArchiverError, KafkaError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.deletion import delete_topics_by_id
-from archiver.restore.preview import RestorePreview
-from archiver.restore.request import Existing, RestoreRequest
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.topics.deletion import delete_topics_by_id
+from archiver.restore.plan.request import Existing, RestoreRequest
+from archiver.restore.report.preview import RestorePreview
 from archiver.spark.preview import preview_restore
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
@@ -168,7 +168,7 @@ def test_a_quota_of_changes_holds_a_purge_up_and_does_not_end_it(
         missing.append(len(targets - (await client.describe_topics(targets)).keys()))
         await delete_topics_by_id(client, topic_ids, tell)
 
-    monkeypatch.setattr(archiver.restore.target_creation, "delete_topics_by_id", watched)
+    monkeypatch.setattr(archiver.restore.targets.target_creation, "delete_topics_by_id", watched)
     topics = site.restore(
         broker.bootstrap, topics=rf"{topic}\.\d\d", patterns=((r"(.*)", r"\1.back"),), existing=Existing.PURGE
     ).topics
@@ -199,7 +199,7 @@ def test_a_deletion_that_brokers_refuse_unforeseen(
     async def untold(*_: object) -> dict[int, Mapping[str, str]]:
         return {}
 
-    monkeypatch.setattr(archiver.restore.broker_terms, "broker_configs", untold)
+    monkeypatch.setattr(archiver.restore.targets.broker_terms, "broker_configs", untold)
     broker = shared_broker(**{"delete.topic.enable": "false"})
     archived(broker, topic, site, records_of(20))
     stand(broker, f"{topic}.back", "purged")
@@ -238,8 +238,8 @@ def test_a_request_that_is_too_large_unforeseen(
     async def untold(*_: object) -> dict[int, Mapping[str, str]]:
         return {}
 
-    monkeypatch.setattr(archiver.restore.broker_terms, "broker_configs", untold)
-    monkeypatch.setattr(archiver.restore.sending, "ATTEMPTS", 4)
+    monkeypatch.setattr(archiver.restore.targets.broker_terms, "broker_configs", untold)
+    monkeypatch.setattr(archiver.restore.fill.sending, "ATTEMPTS", 4)
     archived(broker_41, topic, site, [Rec(0, NOW_MS, 0, None, random.Random(1).randbytes(1_000_000))])
     target = shared_broker(**{"socket.request.max.bytes": "900000"})
     (report,) = restored(site, target, topic).errors

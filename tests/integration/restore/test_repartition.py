@@ -15,16 +15,16 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-import archiver.restore.partition_restore
-import archiver.restore.sending
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
 import archiver.spark.repartition
 from archiver.codec.selection import TopicSelection
 from archiver.errors import KafkaError, UsageError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.produce import ProduceAnswer, ProduceOutcome, produce
-from archiver.restore.repartition_source import SourceTask
-from archiver.restore.repartition_target import run_read_back
-from archiver.restore.request import Existing
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.records.produce import ProduceAnswer, ProduceOutcome, produce
+from archiver.restore.fill.repartition_source import SourceTask
+from archiver.restore.fill.repartition_target import run_read_back
+from archiver.restore.plan.request import Existing
 from tests.support.brokers import Broker
 from tests.support.dealt_records import Rows, brute_force, fill, on_target
 from tests.support.foreign_reader import keys_in, s3_client
@@ -150,7 +150,7 @@ def test_it_goes_on_where_it_was_cut(
         return None
 
     mortal = MortalProduce(seed=7)
-    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
     if forgotten:
         monkeypatch.setattr(KafkaClient, "last_sequence", nothing)
     deaths = 0
@@ -192,7 +192,7 @@ def test_two_runs_at_once(
 ) -> None:
     written = archived(broker, topic, site, [1500, 700])
     meeting = MeetingProduce(2)
-    monkeypatch.setattr(archiver.restore.sending, "produce", meeting)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", meeting)
 
     def run(_: int) -> list[str]:
         result = site.restore(broker.bootstrap, batch_bytes=2000, rename=[f"{topic}={topic}.back"], repartition=3)
@@ -229,7 +229,7 @@ def test_a_stranger_in_the_target_is_named(
 
     with monkeypatch.context() as patch:
         if when == "meanwhile":
-            patch.setattr(archiver.restore.sending, "produce", with_company)
+            patch.setattr(archiver.restore.fill.sending, "produce", with_company)
         else:
             patch.setattr(archiver.spark.repartition, "run_on_spark", intrude_and_run)
         rename = [f"{topic}={topic}.back"]
@@ -280,7 +280,7 @@ def test_records_that_the_target_lost_are_noticed_and_sent_again(
         return await produce(client, name, partition, batch, timeout_ms)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.sending, "produce", pretends)
+        patch.setattr(archiver.restore.fill.sending, "produce", pretends)
         (restored,) = site.restore(broker_41.bootstrap, rename=rename, repartition=2).topics
     (wrong,) = restored.errors
     assert (wrong.partition, wrong.exit_code) == (1, 4)
@@ -316,7 +316,7 @@ def test_damage_stops_only_its_source_or_is_skipped_in_every_attempt(
         mortal = MortalProduce()
         mortal.live(12)
         with monkeypatch.context() as patch:
-            patch.setattr(archiver.restore.sending, "produce", mortal)
+            patch.setattr(archiver.restore.fill.sending, "produce", mortal)
             with pytest.raises(Killed):
                 site.restore(broker_41.bootstrap, **asked)
         # Mended meanwhile: what was left out once stays out.

@@ -14,25 +14,25 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-import archiver.kafka.admin
-import archiver.restore.partition_restore
-import archiver.restore.sending
+import archiver.kafka.topics.admin
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
 import archiver.spark.repartition
 import archiver.spark.restore_job
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.topics import record_topic
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.notes.topics import record_topic
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import StorageConfig
 from archiver.errors import KafkaError, KafkaTemporaryError, TargetError, UsageError
-from archiver.kafka.admin import KafkaAdmin, ToCreate
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import Refusal
-from archiver.kafka.configs import topic_configs
-from archiver.kafka.produce import ProduceAnswer, ProduceOutcome, ProducerIdentity, init_producer_id, produce
-from archiver.restore.partition_restore import run_task
-from archiver.restore.report import RestoreResult
-from archiver.restore.request import Retention
-from archiver.restore.task import RestoreTask, TaskReport
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.cluster import Refusal
+from archiver.kafka.records.produce import ProduceAnswer, ProduceOutcome, ProducerIdentity, init_producer_id, produce
+from archiver.kafka.topics.admin import KafkaAdmin, ToCreate
+from archiver.kafka.topics.configs import topic_configs
+from archiver.restore.fill.partition_restore import run_task
+from archiver.restore.plan.request import Retention
+from archiver.restore.plan.task import RestoreTask, TaskReport
+from archiver.restore.report.restore_report import RestoreResult
 from archiver.store.s3 import open_store
 from tests.support.brokers import Broker, StartBroker
 from tests.support.bucket_archive import put_false_entry
@@ -227,7 +227,7 @@ def test_many_topics_at_once_and_again(
     broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most of them are created, two are there already, and one of those was restored before."""
-    monkeypatch.setattr(archiver.kafka.admin, "_MOST_CHANGES", 40)  # several requests for all
+    monkeypatch.setattr(archiver.kafka.topics.admin, "_MOST_CHANGES", 40)  # several requests for all
     names = [f"{topic}.{number:02}" for number in range(12)]
     created = dict.fromkeys(names, ToCreate(2, configs=KEEP_ALL))
     assert asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).create_topics(created)) == {}
@@ -434,7 +434,7 @@ def test_a_restore_goes_on_where_it_was_cut(
     """Every few batches it dies; before or after the broker took the last one."""
     written = archived(broker, topic, site, [2000], records=300)
     mortal = MortalProduce(seed=7)
-    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
     deaths = 0
     for lifetime in (1, 2, 5, 9, 1, 10**6):
         mortal.live(lifetime)
@@ -452,7 +452,7 @@ def test_two_runs_at_once_restore_each_record_once(
 ) -> None:
     written = archived(broker, topic, site, [3000, 500], records=400)
     meeting = MeetingProduce(2)
-    monkeypatch.setattr(archiver.restore.sending, "produce", meeting)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", meeting)
 
     def run(_: int) -> list[str]:
         result = site.restore(broker.bootstrap, batch_bytes=2000, rename=[f"{topic}={topic}.back"])
@@ -493,7 +493,7 @@ def test_a_broker_that_starts_again_has_forgotten_who_sent_old_records(
             raise KafkaTemporaryError("the answer is lost")
         return answer
 
-    monkeypatch.setattr(archiver.restore.sending, "produce", lose_answers)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", lose_answers)
     asked: dict[str, Any] = {"batch_bytes": 1000, "rename": [f"{topic}={topic}.back"], "repartition": repartition}
     (restored,) = site.restore(broker.bootstrap, **asked).topics
     if repartition is None:
@@ -520,9 +520,9 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
     written = archived(broker, topic, site, [300], first_ms=LONG_AGO_MS)
     rename = [f"{topic}={topic}.back"]
     waits = 0
-    wait_for = archiver.restore.sending.RateLimit.wait_for
+    wait_for = archiver.restore.fill.sending.RateLimit.wait_for
 
-    async def sleep(rate_limit: archiver.restore.sending.RateLimit, size: int) -> None:
+    async def sleep(rate_limit: archiver.restore.fill.sending.RateLimit, size: int) -> None:
         nonlocal waits
         await wait_for(rate_limit, size)
         waits += 1
@@ -533,8 +533,8 @@ def test_a_run_that_wakes_up_when_brokers_have_forgotten_it_sends_nothing(
                 await asyncio.to_thread(broker.start)
             await asyncio.sleep(1.5)
 
-    monkeypatch.setattr(archiver.restore.sending.RateLimit, "wait_for", sleep)
-    monkeypatch.setattr(archiver.restore.partition_restore, "_SILENT_S", 1.0)
+    monkeypatch.setattr(archiver.restore.fill.sending.RateLimit, "wait_for", sleep)
+    monkeypatch.setattr(archiver.restore.fill.partition_restore, "_SILENT_S", 1.0)
     (restored,) = site.restore(broker.bootstrap, batch_bytes=1000, rename=rename).topics
     assert restored.errors == ()
     assert waits > 3
@@ -562,7 +562,7 @@ def test_a_run_that_was_overtaken_takes_no_one_for_a_stranger(
         return identity
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (archiver.restore.partition_restore, archiver.spark.repartition):
+        for module in (archiver.restore.fill.partition_restore, archiver.spark.repartition):
             patch.setattr(module, "init_producer_id", slowly)
         result = site.restore(broker_41.bootstrap, **asked)
     assert [one.errors for run in (result, *overtaken) for one in run.topics] == [(), ()]
@@ -608,14 +608,14 @@ def test_a_stranger_in_the_target_is_noticed(
             )
         return answer
 
-    monkeypatch.setattr(archiver.restore.sending, "produce", with_company)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", with_company)
     (restored,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = restored.errors
     assert (wrong.partition, wrong.exit_code) == (0, 3)
     assert f"{topic}.back-0" in wrong.error
     assert "someone else wrote" in wrong.error
 
-    monkeypatch.setattr(archiver.restore.sending, "produce", produce)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", produce)
     (again,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
     (wrong,) = again.errors
     assert (wrong.partition, wrong.exit_code) == (0, 3), wrong.error
@@ -768,7 +768,7 @@ def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
         return run_here(spark, tasks, run_task)
 
     monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", delete_and_run)
-    monkeypatch.setattr(archiver.restore.sending, "produce", refuse)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", refuse)
     (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], batch_bytes=1).topics
     (wrong,) = restored.errors
     assert "not this one" in wrong.error
@@ -787,7 +787,7 @@ def test_a_restore_goes_on_with_its_plan_when_the_archive_has_grown(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.sending, "produce", dies)
+        patch.setattr(archiver.restore.fill.sending, "produce", dies)
         with pytest.raises(Killed):
             site.restore(broker_41.bootstrap, rename=rename)
     produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 30)))])

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-import archiver.restore.sending
+import archiver.restore.fill.sending
 from archiver.codec.selection import TopicSelection
 from archiver.errors import NotWholeError, UsageError
-from archiver.restore.request import Existing
+from archiver.restore.plan.request import Existing
 from archiver.upkeep.object_check import Level
 from tests.support.brokers import Broker
 from tests.support.copied_topic import complete_copy, copy_partition, move_to_copy, put_role_entry
@@ -81,7 +81,7 @@ def test_what_holds_comes_back_and_a_later_turn_does_not_change_a_restore(
     site, bootstrap, topic = compacted.site, compacted.broker.bootstrap, compacted.topic
     before = dict(compacted.rows)
     mortal = MortalProduce()
-    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
     rename = [f"{topic}={topic}.back"]
     mortal.live(3)
     with pytest.raises(Killed):
@@ -107,7 +107,7 @@ def test_a_restore_begun_from_the_history_goes_on_with_it(
     produce(broker_41, topic, rows_of(100), 0)
     site.back_up(broker_41.bootstrap, topic, records=30)
     mortal = MortalProduce()
-    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
     rename = [f"{topic}={topic}.back"]
     mortal.live(3)
     with pytest.raises(Killed):
@@ -126,7 +126,7 @@ def test_a_plan_that_names_a_copy_that_was_never_complete_is_refused(
     """As somebody may write it who may write below control/restores/: the objects are there, and are those of a candidate."""
     site, bootstrap, topic = compacted.site, compacted.broker.bootstrap, compacted.topic
     mortal = MortalProduce()
-    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
     mortal.live(1)
     with pytest.raises(Killed):
         site.restore(bootstrap, restore_id="mine", rename=[f"{topic}={topic}.back"], **EVERY)

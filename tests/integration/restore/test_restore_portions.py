@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-import archiver.restore.targets
+import archiver.restore.targets.targets
 import archiver.spark.restore_job
 from archiver.cli.main import main
 from archiver.errors import KafkaTemporaryError, TemporaryError
-from archiver.restore.partition_restore import run_task
-from archiver.restore.target_configs import TargetConfigs
-from archiver.restore.task import RestoreTask, TaskReport
+from archiver.restore.fill.partition_restore import run_task
+from archiver.restore.plan.task import RestoreTask, TaskReport
+from archiver.restore.targets.target_configs import TargetConfigs
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
@@ -29,7 +29,7 @@ Done = tuple[int, Any, list[str]]  # exit code, JSON, what it complains of
 @pytest.fixture
 def names(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> dict[str, Partitions]:
     """Three archived topics, the largest first: it is a portion of its own."""
-    monkeypatch.setattr(archiver.restore.targets, "_FIRST_TOPICS", 1)
+    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", 1)
     wanted = {f"{topic}.{name}": records_of(count) for name, count in (("a", 90), ("b", 20), ("c", 10))}
     return {name: archived(broker_41, name, site, records, compression_type="lz4") for name, records in wanted.items()}
 

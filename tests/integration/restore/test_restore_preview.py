@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-import archiver.restore.partition_restore
-import archiver.restore.sending
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
 import archiver.spark.record_choice
 from archiver.cli.main import main
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.produce import ProduceAnswer, produce
-from archiver.restore.estimate import Effort, effort_of
-from archiver.restore.plan import PartitionPlan, TopicPlan
-from archiver.restore.request import Existing, RestoreRequest
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.records.produce import ProduceAnswer, produce
+from archiver.restore.plan.estimate import Effort, effort_of
+from archiver.restore.plan.request import Existing, RestoreRequest
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
 from archiver.spark.preview import preview_restore
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
@@ -223,7 +223,7 @@ def test_an_estimate_knows_the_batches_that_a_target_takes(
         return await produce(client, topic, partition, content, timeout_ms)
 
     estimate, of_new = effort("back"), effort("new")
-    monkeypatch.setattr(archiver.restore.sending, "produce", count)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", count)
     site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], **asked)
     assert sent > 100
     assert 0.8 * sent < estimate.batches < 1.2 * sent

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-import archiver.restore.partition_restore
-import archiver.restore.sending
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
 from archiver.codec.selection import LAST_LONG, NO_TIMESTAMP, TopicSelection
 from archiver.errors import UsageError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.produce import ProduceAnswer, produce
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.records.produce import ProduceAnswer, produce
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
@@ -97,7 +97,7 @@ def test_a_window_is_gone_on_with(
 ) -> None:
     """The number of a record counts the wanted ones only."""
     mortal = MortalProduce()
-    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
     wanted = TopicSelection(from_ms=5, offsets={0: (7, 190), 1: (0, LAST_LONG)})
     deaths = 0
     for lifetime in (2, 4, 7, 10**6):
@@ -181,7 +181,7 @@ def test_an_object_that_is_mended_half_way_stays_left_out(
 
     wanted = TopicSelection(partitions=frozenset({0}))
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.sending, "produce", mends)
+        patch.setattr(archiver.restore.fill.sending, "produce", mends)
         with pytest.raises(Killed):
             site.restore(
                 broker_41.bootstrap, rename=[f"{topic}={topic}.back"], wanted=wanted, skips_damage=True, batch_bytes=500

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-import archiver.restore.partition_restore
-import archiver.restore.repartition_source
-from archiver.archive.finished_restores import REPARTITION
-from archiver.archive.handle import Archive, archive_of
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.repartition_source
+from archiver.archive.format.handle import Archive, archive_of
+from archiver.archive.restores.finished_restores import REPARTITION
 from archiver.config.model import StorageConfig
-from archiver.restore.request import Existing
+from archiver.restore.plan.request import Existing
 from archiver.store.patient import PatientStore
 from tests.support.brokers import Broker, GivenS3
 from tests.support.faulty_s3 import Fault, FaultyS3
@@ -84,7 +84,7 @@ def test_a_store_that_stays_away_is_what_the_restore_tells_of(
         archive = archive_of(storage)
         return archive._replace(store=PatientStore(archive.store, patience_s=0.6))
 
-    for module in (archiver.restore.partition_restore, archiver.restore.repartition_source):
+    for module in (archiver.restore.fill.partition_restore, archiver.restore.fill.repartition_source):
         monkeypatch.setattr(module, "patient_archive_of", hasty)
     proxy.fail_gets({objects[50]: 10**6})
     report: Any = restored(behind_proxy, broker_41, topic, batch_bytes=300, **asked)

@@ -12,27 +12,27 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-import archiver.restore.partition_restore
-import archiver.restore.sending
-import archiver.restore.target_creation
-import archiver.restore.targets
+import archiver.restore.fill.partition_restore
+import archiver.restore.fill.sending
+import archiver.restore.targets.target_creation
+import archiver.restore.targets.targets
 import archiver.spark.restore_job
-from archiver.archive.record_counts import Count
+from archiver.archive.segments.record_counts import Count
 from archiver.codec.selection import TopicSelection
 from archiver.errors import TargetError
-from archiver.kafka.admin import KafkaAdmin
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.configs import DescribeConfigsCall
-from archiver.kafka.deletion import delete_topics_by_id
-from archiver.kafka.produce import ProduceAnswer, produce
-from archiver.restore.claim_stream import ClaimStream
-from archiver.restore.claims import Contents, PartitionClaim
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.partition_restore import run_task
-from archiver.restore.plan import FILL_CONFIGS
-from archiver.restore.report import TopicReport
-from archiver.restore.request import Existing, Retention
-from archiver.restore.task import RestoreTask, TaskReport
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.records.produce import ProduceAnswer, produce
+from archiver.kafka.topics.admin import KafkaAdmin
+from archiver.kafka.topics.configs import DescribeConfigsCall
+from archiver.kafka.topics.deletion import delete_topics_by_id
+from archiver.restore.fill.partition_restore import run_task
+from archiver.restore.plan.claim_stream import ClaimStream
+from archiver.restore.plan.claims import Contents, PartitionClaim
+from archiver.restore.plan.request import Existing, Retention
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.plan.restore_plan import FILL_CONFIGS
+from archiver.restore.plan.task import RestoreTask, TaskReport
+from archiver.restore.report.restore_report import TopicReport
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.foreign_reader import keys_in, s3_client
@@ -192,7 +192,7 @@ def test_what_goes_behind_goes_on_where_it_was_cut(
     ours = archived(broker, topic, site, records_of(1500))
     there = foreign_topic(broker, f"{topic}.back", 33)
     mortal = MortalProduce(seed=3)
-    monkeypatch.setattr(archiver.restore.sending, "produce", mortal)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
     deaths = 0
     for lifetime in (1, 2, 1, 9, 10**6):
         mortal.live(lifetime)
@@ -210,7 +210,7 @@ def test_two_runs_at_once_go_behind_once(
     ours = archived(broker_41, topic, site, records_of(2000))
     there = foreign_topic(broker_41, f"{topic}.back", 33)
     meeting = MeetingProduce(2)
-    monkeypatch.setattr(archiver.restore.sending, "produce", meeting)
+    monkeypatch.setattr(archiver.restore.fill.sending, "produce", meeting)
     with ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(lambda _: appended(site, broker_41, topic, batch_bytes=2000), range(2)))
     assert [report.errors for report in reports] == [(), ()]
@@ -290,7 +290,7 @@ def test_who_else_writes_behind_is_noticed(
         if when == "before the first record":
             patch.setattr(ClaimStream, "put", put_and_intrude)
         else:
-            patch.setattr(archiver.restore.sending, "produce", with_company)
+            patch.setattr(archiver.restore.fill.sending, "produce", with_company)
         reports = [appended(site, broker_41, topic, batch_bytes=2000)]
     reports.append(appended(site, broker_41, topic, batch_bytes=2000))
     for report in reports:
@@ -422,14 +422,14 @@ def test_retention_that_is_set_while_records_come_is_noticed(
 ) -> None:
     archived(broker_41, topic, site, records_of(400))
     foreign_topic(eager_broker, f"{topic}.back", 3)
-    verify = archiver.restore.partition_restore._read_back
+    verify = archiver.restore.fill.partition_restore._read_back
 
     async def wait_and_verify(*arguments: Any) -> tuple[int, int]:  # noqa: ANN401
         await asyncio.to_thread(set_configs, eager_broker, f"{topic}.back", retention_ms="60000")
         await asyncio.to_thread(until, lambda: log_of(eager_broker, f"{topic}.back")[0] > 3)
         return await verify(*arguments)
 
-    monkeypatch.setattr(archiver.restore.partition_restore, "_read_back", wait_and_verify)
+    monkeypatch.setattr(archiver.restore.fill.partition_restore, "_read_back", wait_and_verify)
     report = appended(site, eager_broker, topic)
     (wrong,) = report.errors
     assert (wrong.exit_code, "the brokers have deleted those below 4" in wrong.error) == (3, True), wrong.error
@@ -466,12 +466,12 @@ def test_a_purged_target_is_made_anew(broker: Broker, topic: str, site: ArchiveS
 # Each effect of a restore that purges, in their order, and where it is done.
 EFFECTS = [
     (RestoreNotes, "note_replaced"),
-    (archiver.restore.target_creation, "delete_topics_by_id"),
+    (archiver.restore.targets.target_creation, "delete_topics_by_id"),
     (KafkaAdmin, "create_topics"),
     (KafkaAdmin, "alter_configs_of_topics"),
     (RestoreNotes, "note_plans"),
     (ClaimStream, "put"),
-    (archiver.restore.sending, "produce"),
+    (archiver.restore.fill.sending, "produce"),
     (ClaimStream, "note_verified"),
     (RestoreNotes, "note_finished"),
 ]
@@ -503,7 +503,7 @@ def test_what_this_restore_has_filled_is_never_purged(
         deleted.extend(topic_ids.values())
         await delete_topics_by_id(client, topic_ids, tell)
 
-    monkeypatch.setattr(archiver.restore.target_creation, "delete_topics_by_id", watched)
+    monkeypatch.setattr(archiver.restore.targets.target_creation, "delete_topics_by_id", watched)
     for number, (place, effect) in enumerate(EFFECTS):
         name = f"{topic}.{number}"
         foreign_topic(broker_41, name, 7)
@@ -527,13 +527,13 @@ def test_two_runs_at_once_purge_once(
     ours = archived(broker_41, topic, site, records_of(300), records_of(10))
     foreign_topic(broker_41, f"{topic}.back", 7, 7)
     gate = threading.Barrier(2)
-    check: Callable[..., Awaitable[None]] = archiver.restore.targets.Targets.check
+    check: Callable[..., Awaitable[None]] = archiver.restore.targets.targets.Targets.check
 
     async def check_together(*arguments: Any) -> None:  # noqa: ANN401
         await check(*arguments)
         gate.wait(60)
 
-    monkeypatch.setattr(archiver.restore.targets.Targets, "check", check_together)
+    monkeypatch.setattr(archiver.restore.targets.targets.Targets, "check", check_together)
     with ThreadPoolExecutor(2) as pool:
         reports = list(
             pool.map(lambda _: restored(site, broker_41, topic, existing=Existing.PURGE, batch_bytes=500), range(2))
@@ -546,7 +546,7 @@ def test_two_runs_at_once_purge_once(
 def test_what_cannot_be_created_is_known_before_anything_is_purged(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, first_topics: int
 ) -> None:
-    monkeypatch.setattr(archiver.restore.targets, "_FIRST_TOPICS", first_topics)
+    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", first_topics)
     there, other = f"{topic}.there", f"{topic}.a_b"
     for name in (topic, f"{topic}.1", f"{topic}.2"):
         archived(broker_41, name, site, records_of(10))

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.archive.fact_model import FactModel
+from archiver.archive.format.fact_model import FactModel
 from archiver.errors import TargetError
-from archiver.restore.claims import PartitionClaim
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.request import Existing
+from archiver.restore.plan.claims import PartitionClaim
+from archiver.restore.plan.request import Existing
+from archiver.restore.plan.restore_notes import RestoreNotes
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log

@@ -17,7 +17,7 @@ from confluent_kafka.admin._acl import AclOperation as Op
 from confluent_kafka.admin._resource import ResourceType as Kind
 
 from archiver.demo.sandbox import fetch_kafka
-from archiver.process.edition import edition
+from archiver.process.machine.edition import edition
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker
 from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle

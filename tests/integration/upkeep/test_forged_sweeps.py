@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.handle import open_archive
-from archiver.backup.run import run_backup
+from archiver.archive.format.handle import open_archive
+from archiver.backup.service.run_backup import run_backup
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import NotWholeError, StoreError
-from archiver.restore.claim_stream import ClaimStream
-from archiver.restore.report import RestoreResult
-from archiver.restore.request import RestoreRequest, parse_renames
+from archiver.restore.plan.claim_stream import ClaimStream
+from archiver.restore.plan.request import RestoreRequest, parse_renames
+from archiver.restore.report.restore_report import RestoreResult
 from archiver.spark.restore import run_restore_job
 from archiver.spark.retention import run_retention
-from archiver.upkeep.retention.result import SweepResult
-from archiver.upkeep.retention.run import SweepRequest
+from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
+from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 from tests.integration.test_policies import PREFIX, as_role
 from tests.support.brokers import Broker
 from tests.support.faulty_s3 import FaultyS3

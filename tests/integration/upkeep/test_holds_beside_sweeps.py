@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.holds import HOLDS
-from archiver.backup.run import run_backup
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.notes.holds import HOLDS
+from archiver.backup.service.run_backup import run_backup
 from archiver.config.model import ArchiverConfig
-from archiver.process.children import start_child
+from archiver.process.running.children import start_child
 from archiver.spark.retention import run_retention
 from archiver.store.port import ObjectKind
-from archiver.upkeep.retention.run import SweepRequest
+from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
 from tests.support.brokers import REPOSITORY, Broker
 from tests.support.chaos.broken import Change, make_overlay
 from tests.support.faulty_s3 import Fault, FaultyS3
@@ -54,7 +54,7 @@ class Aged:
         assert not run_retention(config, SweepRequest()).swept  # it only notes what the topic keeps
         changes = [Change("store/port.py", "DELETE_LIMIT_S: Final = 30.0", f"DELETE_LIMIT_S: Final = {SHORT_S}")]
         if looks_short:
-            changes += [Change("archive/holds.py", "LOOK_S: Final = 30.0", f"LOOK_S: Final = {SHORT_S}")]
+            changes += [Change("archive/notes/holds.py", "LOOK_S: Final = 30.0", f"LOOK_S: Final = {SHORT_S}")]
         self._overlay = str(make_overlay(site.folder / "overlay", changes))
 
     @property

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from archiver.archive.holds import Hold, add_hold, release_hold
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
+from archiver.archive.notes.holds import Hold, add_hold, release_hold
+from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
 from archiver.errors import KafkaTemporaryError
-from archiver.upkeep.retention.result import SweepResult
+from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 from tests.support.brokers import Broker
 from tests.support.kafka_topics import create_topic
 from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, sweep

@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from archiver.archive.holds import Hold, add_hold
-from archiver.archive.sweeps import read_last_report
-from archiver.archive.swept import SweptPlace, read_swept
+from archiver.archive.notes.holds import Hold, add_hold
+from archiver.archive.notes.sweeps import read_last_report
+from archiver.archive.notes.swept import SweptPlace, read_swept
 from archiver.config.model import ArchiverConfig
 from archiver.spark.retention import run_retention
-from archiver.upkeep.retention.run import SweepRequest
+from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
 from tests.support.brokers import Broker
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.foreign_reader import s3_client

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from archiver.backup.run import run_backup
+from archiver.backup.service.run_backup import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.spark.verify import VerifyResult
 from archiver.upkeep.object_check import Level

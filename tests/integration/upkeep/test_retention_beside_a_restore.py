@@ -9,7 +9,7 @@ import pytest
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import ArchiverConfig
 from archiver.spark.retention import run_retention
-from archiver.upkeep.retention.run import SweepRequest
+from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
@@ -51,7 +51,7 @@ def test_a_restore_keeps_what_it_is_to_read(
         "wanted": TopicSelection(partitions=frozenset({0}), offsets={0: (2, 5)}),
     }
     with monkeypatch.context() as patch:
-        patch.setattr("archiver.restore.notes.reach", die_at("plan.noted"))
+        patch.setattr("archiver.restore.plan.restore_notes.reach", die_at("plan.noted"))
         with pytest.raises(DiedError):
             site.restore(bootstrap, **asked)
     for partition in range(2):
@@ -77,7 +77,7 @@ def test_a_restore_that_was_planned_too_long_ago_says_what_went_and_why(
     site.back_up(bootstrap, topic, records=1)
     asked: dict[str, Any] = {"topics": topic, "rename": [f"{topic}={topic}.back"]}
     with monkeypatch.context() as patch:
-        patch.setattr("archiver.restore.notes.reach", die_at("plan.noted"))
+        patch.setattr("archiver.restore.plan.restore_notes.reach", die_at("plan.noted"))
         with pytest.raises(DiedError):
             site.restore(bootstrap, restore_id="old", **asked)
     cut(broker_41, topic, 4)

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.layout import SegmentKey
-from archiver.archive.segment_writer import OpenSegment
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource, read_topic
-from archiver.backup.run import run_backup
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.format.layout import SegmentKey
+from archiver.archive.notes.topics import PartitionSource, read_topic
+from archiver.archive.segments.segment_writer import OpenSegment
+from archiver.archive.segments.spool import Spool
+from archiver.backup.service.run_backup import run_backup
 from archiver.cli.main import main
 from archiver.config.load import load_config
 from archiver.config.model import ArchiverConfig, TargetConfig
-from archiver.restore.report import RestoreResult
-from archiver.restore.request import RestoreRequest, parse_renames
+from archiver.restore.plan.request import RestoreRequest, parse_renames
+from archiver.restore.report.restore_report import RestoreResult
 from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import run_verify
 from archiver.store.port import ObjectKind

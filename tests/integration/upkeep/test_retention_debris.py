@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.layout import SegmentKey
-from archiver.archive.segment import open_segment
-from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
-from archiver.archive.segment_writer import OpenSegment
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.format.layout import SegmentKey
+from archiver.archive.notes.topics import PartitionSource
+from archiver.archive.segments.segment import open_segment
+from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segments.segment_writer import OpenSegment
+from archiver.archive.segments.spool import Spool
 from archiver.config.model import ArchiverConfig
 from archiver.spark.retention import run_retention
 from archiver.store.port import ObjectKind
 from archiver.upkeep.object_check import Level
-from archiver.upkeep.retention.debris import DebrisKind
-from archiver.upkeep.retention.result import SweepResult
-from archiver.upkeep.retention.run import SweepRequest
+from archiver.upkeep.retention.sweeping.debris import DebrisKind
+from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
+from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 from tests.support.brokers import Broker
 from tests.support.kafka_topics import create_topic, producer_of
 from tests.support.round_trip import ArchiveSite

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from archiver.cli.main import main
 from archiver.config.quantities import spell_time
 from archiver.upkeep.object_check import Level
-from archiver.upkeep.retention.result import SweepResult
+from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 from tests.integration.groups.test_group_positions import commit
 from tests.integration.groups.test_groups_restore import Stage
 from tests.integration.groups.test_groups_show import commit_in_transaction, shown

@@ -11,8 +11,8 @@ import yaml
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 from archiver.spark.retention import run_retention
-from archiver.upkeep.retention.result import SweepResult
-from archiver.upkeep.retention.run import SweepRequest
+from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
+from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 from tests.support.brokers import Broker, StartBroker
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, recreate_topic

@@ -9,14 +9,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from archiver.archive.handle import Archive, open_archive
-from archiver.archive.inventory import read_inventory
-from archiver.archive.layout import Layout
-from archiver.archive.segment import open_segment as read_body
-from archiver.archive.segment_facts import facts_from_metadata
-from archiver.archive.segment_writer import OpenSegment
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource, accept_gone
+from archiver.archive.format.handle import Archive, open_archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.index.inventory import read_inventory
+from archiver.archive.notes.topics import PartitionSource, accept_gone
+from archiver.archive.segments.segment import open_segment as read_body
+from archiver.archive.segments.segment_facts import facts_from_metadata
+from archiver.archive.segments.segment_writer import OpenSegment
+from archiver.archive.segments.spool import Spool
 from archiver.config.model import ArchiverConfig, StorageConfig
 from archiver.errors import UsageError
 from archiver.spark.verify import VerifyResult, run_verify

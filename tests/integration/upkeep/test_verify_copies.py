@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.archive.copied_topic import CopyChoice
+from archiver.archive.copies.copied_topic import CopyChoice
 from archiver.config.model import ArchiverConfig
 from archiver.spark.verify import VerifyResult, run_verify
 from archiver.upkeep.object_check import Level

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from archiver.interrupt import INTERRUPTED
-from archiver.process.children import start_child
+from archiver.process.running.children import start_child
 from tests.support.brokers import Bucket
 from tests.support.chaos.group import Cluster, NotReachedError, wait_until
 from tests.support.forked_commands import COMMAND

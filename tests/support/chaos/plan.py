@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-# Every gap between two effects that archiver.process.failpoints names, and how often one may be passed before it kills. Two need a
+# Every gap between two effects that archiver.process.running.failpoints names, and how often one may be passed before it kills. Two need a
 # scene of their own: start.noted (tests/integration/backup/test_service.py) and branch.recorded (test_service_lives.py).
 FAILPOINTS: Mapping[str, int] = {
     "segment.closed": 4,

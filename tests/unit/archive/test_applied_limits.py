@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import AppliedLimits, LimitSource, change_applied, read_applied
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, change_applied, read_applied
 from archiver.errors import NotWholeError
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from archiver.archive.block_budget import DecodingBudget
+from archiver.archive.segments.block_budget import DecodingBudget
 
 MEGABYTE = 1024 * 1024
 LARGEST = 256 * MEGABYTE

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from archiver.archive.chosen_records import CHOSEN_DIGEST, encode_chosen, put_chosen, read_chosen
-from archiver.archive.layout import Layout
+from archiver.archive.format.layout import Layout
+from archiver.archive.restores.chosen_records import CHOSEN_DIGEST, encode_chosen, put_chosen, read_chosen
 from archiver.errors import CorruptSegmentError
 from tests.support.memory_store import MemoryStore, StoredObject
 

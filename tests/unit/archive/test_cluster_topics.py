@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive import cluster_topics
-from archiver.archive.cluster_topics import find_cluster_topics
+from archiver.archive.notes import cluster_topics
+from archiver.archive.notes.cluster_topics import find_cluster_topics
 from archiver.config.model import TopicsConfig
-from archiver.kafka.cluster import Refusal, TopicDescription
+from archiver.kafka.brokers.cluster import Refusal, TopicDescription
 from tests.support.kafka_topics import described
 
 

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.cluster_topics import is_kept_by_turns
-from archiver.archive.control import (
+from archiver.archive.format.control import (
     READS_AT_ONCE,
     Fact,
     append_fact,
@@ -32,9 +31,10 @@ from archiver.archive.control import (
     read_with,
     turn_for,
 )
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import (
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.cluster_topics import is_kept_by_turns
+from archiver.archive.notes.topics import (
     Branch,
     Life,
     Stretch,
@@ -55,8 +55,8 @@ from archiver.errors import (
     StrangerError,
     TemporaryError,
 )
-from archiver.process.json_values import parsed_bytes
-from archiver.process.workers import side_by_side
+from archiver.process.running.workers import side_by_side
+from archiver.process.values.json_values import parsed_bytes
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectKind, refuse_larger
 from tests.support.memory_store import MemoryStore
 from tests.support.topic_notes import note_of, topic_of

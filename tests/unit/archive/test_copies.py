@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import find_topic, read_archive
-from archiver.archive.copied_topic import CopyChoice
-from archiver.archive.handle import Archive
-from archiver.archive.holdings import summarize
-from archiver.archive.inventory import EMPTY_PARTITION, problems_of
-from archiver.archive.layout import Layout
-from archiver.archive.segment_facts import Hole, HoleCause
-from archiver.archive.topics import Branch, record_branch, record_topic
+from archiver.archive.copies.archived_topic import ArchivedTopic
+from archiver.archive.copies.copied_topic import CopyChoice
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.index.inventory import EMPTY_PARTITION, problems_of
+from archiver.archive.notes.topics import Branch, record_branch, record_topic
+from archiver.archive.reading.catalog import find_topic, read_archive
+from archiver.archive.reading.holdings import summarize
+from archiver.archive.segments.segment_facts import Hole, HoleCause
 from archiver.config.quantities import parse_time_ms
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
 from archiver.store.port import MOST_PUT_BYTES, ListedObject, ObjectInfo, ObjectKind

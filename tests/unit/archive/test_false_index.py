@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 
-import archiver.archive.lookup
-import archiver.archive.reader
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.catalog import find_topic, read_archive
-from archiver.archive.handle import Archive
-from archiver.archive.index_file import IndexEntry
-from archiver.archive.index_generations import append_to_index
-from archiver.archive.inventory import read_inventory
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.learned_facts import share_learned
-from archiver.archive.plain_records import read_records, wanted_of
-from archiver.archive.reader import read_parts
-from archiver.archive.segment_facts import SegmentFacts
+import archiver.archive.index.lookup
+import archiver.archive.reading.reader
+from archiver.archive.copies.archived_topic import ArchivedTopic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.index_file import IndexEntry
+from archiver.archive.index.index_generations import append_to_index
+from archiver.archive.index.inventory import read_inventory
+from archiver.archive.index.learned_facts import share_learned
+from archiver.archive.reading.catalog import find_topic, read_archive
+from archiver.archive.reading.plain_records import read_records, wanted_of
+from archiver.archive.reading.reader import read_parts
+from archiver.archive.segments.segment_facts import SegmentFacts
 from archiver.codec.selection import FIRST_LONG, LAST_LONG, Selection, TopicSelection
 from archiver.codec.tally import Tally
 from archiver.config.model import IndexUse
 from archiver.errors import ArchiverError, FalseFactsError, UsageError
-from archiver.restore.plan import plan_restore
-from archiver.restore.request import RestoreRequest
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_plan import plan_restore
 from archiver.store.port import ObjectKind
 from tests.support.frames import frame_of, records_of
 from tests.support.memory_store import CountingStore
@@ -349,7 +349,10 @@ def test_an_honest_index_costs_no_request_more(archives: list[Built]) -> None:
 
 def test_each_rule_is_needed(archives: list[Built], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one of them the property above does not hold, and that is seen."""
-    for module, broken in ((archiver.archive.lookup._Claims, "leave_out"), (archiver.archive.reader, "check_planned")):
+    for module, broken in (
+        (archiver.archive.index.lookup._Claims, "leave_out"),
+        (archiver.archive.reading.reader, "check_planned"),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(module, broken, lambda one, *_: getattr(one, "places", 0) < 0)
             with pytest.raises(AssertionError):

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from archiver.archive.roles import RolePlace, read_newest_entry
-from archiver.archive.segment_facts import Hole, HoleCause
-from archiver.archive.topics import record_topic
-from archiver.backup.compacted.copy_catalog import CopyCatalog
+from archiver.archive.copies.copy_catalog import CopyCatalog
+from archiver.archive.copies.roles import RolePlace, read_newest_entry
+from archiver.archive.notes.topics import record_topic
+from archiver.archive.segments.segment_facts import Hole, HoleCause
 from tests.support.copied_bench import Bench, T
 from tests.support.copied_topic import complete_copy
 from tests.support.memory_store import StoredObject

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archiver.archive.handle import Archive
-from archiver.archive.holds import Hold, add_hold, read_holds, release_hold
-from archiver.archive.layout import Layout
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.holds import Hold, add_hold, read_holds, release_hold
 from archiver.errors import NotWholeError, StoreTemporaryError, UsageError
 from archiver.store.port import ObjectKind
 from tests.support.json_mutations import bend

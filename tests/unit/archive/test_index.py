@@ -13,20 +13,20 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.entries import Entry, Traits
-from archiver.archive.fresh_entries import FreshEntries
-from archiver.archive.handle import Archive
-from archiver.archive.holdings import summarize
-from archiver.archive.index_file import NOTHING_SEEN, IndexEntry, SeenControl, group_entries, split_file
-from archiver.archive.index_file import encode_index as encode_grouped
-from archiver.archive.index_generations import MOST_FILES, append_to_index, merge_index, read_index
-from archiver.archive.index_member import cut_member, decode_member
-from archiver.archive.inventory import Inventory, read_inventory
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.learned_facts import share_learned
-from archiver.archive.listing import ListedPartition
-from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts
-from archiver.archive.segments import Segment
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.fresh_entries import FreshEntries
+from archiver.archive.index.index_file import NOTHING_SEEN, IndexEntry, SeenControl, group_entries, split_file
+from archiver.archive.index.index_file import encode_index as encode_grouped
+from archiver.archive.index.index_generations import MOST_FILES, append_to_index, merge_index, read_index
+from archiver.archive.index.index_member import cut_member, decode_member
+from archiver.archive.index.inventory import Inventory, read_inventory
+from archiver.archive.index.learned_facts import share_learned
+from archiver.archive.reading.holdings import summarize
+from archiver.archive.segments.entries import Entry, Traits
+from archiver.archive.segments.listing import ListedPartition
+from archiver.archive.segments.partition_segments import Segment
+from archiver.archive.segments.segment_facts import Hole, HoleCause, SegmentFacts
 from archiver.codec.selection import Selection
 from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
 from archiver.store.port import Body, ListedObject, ObjectKind

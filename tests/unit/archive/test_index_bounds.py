@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from archiver.archive.handle import Archive
-from archiver.archive.index_file import MOST_FILE_BYTES, IndexEntry, encode_index, group_entries, split_file
-from archiver.archive.index_generations import (
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.index_file import MOST_FILE_BYTES, IndexEntry, encode_index, group_entries, split_file
+from archiver.archive.index.index_generations import (
     _MOST_FILES_READ,
     MOST_FILES,
     MOST_GENERATION_BYTES,
@@ -24,8 +25,7 @@ from archiver.archive.index_generations import (
     merge_index,
     read_index,
 )
-from archiver.archive.index_member import cut_member, decode_member
-from archiver.archive.layout import Layout, SegmentKey
+from archiver.archive.index.index_member import cut_member, decode_member
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind
 from tests.support.case_limits import WatchedStore, Weight

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive import learned_facts
-from archiver.archive.archived_end import ArchivedEnd, position_of
-from archiver.archive.handle import Archive
-from archiver.archive.index_file import split_file
-from archiver.archive.inventory import (
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index import learned_facts
+from archiver.archive.index.archived_end import ArchivedEnd, position_of
+from archiver.archive.index.index_file import split_file
+from archiver.archive.index.inventory import (
     EMPTY_PARTITION,
     Gap,
     Inventory,
@@ -25,11 +26,10 @@ from archiver.archive.inventory import (
     problems_of,
     read_inventory,
 )
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.learned_facts import share_learned
-from archiver.archive.lookup import DamagedSegment
-from archiver.archive.segment_facts import Bounds, SegmentFacts
-from archiver.archive.segments import Segment
+from archiver.archive.index.learned_facts import share_learned
+from archiver.archive.index.lookup import DamagedSegment
+from archiver.archive.segments.partition_segments import Segment
+from archiver.archive.segments.segment_facts import Bounds, SegmentFacts
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectInfo, ObjectKind
 from tests.support.index_reader import read_member

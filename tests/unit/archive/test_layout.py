@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from archiver.archive.layout import MOST_OFFSET, CopyKey, Layout, SegmentKey, is_instance
+from archiver.archive.format.layout import MOST_OFFSET, CopyKey, Layout, SegmentKey, is_instance
 
 TOPIC_LETTERS = "abcXYZ019._-"
 topics = st.text(TOPIC_LETTERS, min_size=1, max_size=249).filter(lambda name: name not in {".", ".."})

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import archiver.archive.listing
-from archiver.archive.archived_end import end_at, position_of
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.listing import NO_SEGMENTS, list_newest, list_segments
+import archiver.archive.segments.listing
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.archived_end import end_at, position_of
+from archiver.archive.segments.listing import NO_SEGMENTS, list_newest, list_segments
 from archiver.store.port import ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -48,10 +48,12 @@ def archive(keys: set[SegmentKey], strangers: set[str]) -> MemoryStore:
 @pytest.fixture(autouse=True, params=["few directories", "small ones", "large ones"])
 def _ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way to list: soon side by side, by neighbours, a directory each."""
-    monkeypatch.setattr(archiver.archive.listing, "_ALONE", 5)
+    monkeypatch.setattr(archiver.archive.segments.listing, "_ALONE", 5)
     if request.param != "few directories":
-        monkeypatch.setattr(archiver.archive.listing, "_FEW_DIRECTORIES", 0)
-        monkeypatch.setattr(archiver.archive.listing, "_MANY_KEYS", 0 if request.param == "large ones" else 10**6)
+        monkeypatch.setattr(archiver.archive.segments.listing, "_FEW_DIRECTORIES", 0)
+        monkeypatch.setattr(
+            archiver.archive.segments.listing, "_MANY_KEYS", 0 if request.param == "large ones" else 10**6
+        )
 
 
 @settings(max_examples=25)
@@ -129,7 +131,7 @@ def test_a_listing_is_not_read_beyond_what_is_needed() -> None:
     assert watched.read <= 202  # the directories are made of keys in this store
     watched.read = 0
     assert len(list_segments(Archive(watched, LAYOUT)).segments) == 200
-    assert watched.read <= 2 * 200 + 2 * archiver.archive.listing.LISTINGS_AT_ONCE
+    assert watched.read <= 2 * 200 + 2 * archiver.archive.segments.listing.LISTINGS_AT_ONCE
 
 
 @pytest.mark.parametrize(("keys_each", "one_each"), [(1, False), (40, True)])
@@ -145,8 +147,8 @@ def test_small_topics_share_a_request_and_large_ones_have_their_own(
             self.prefixes.add(f"{prefix} {start_after}")
             return super().list(prefix, start_after)
 
-    monkeypatch.setattr(archiver.archive.listing, "_FEW_DIRECTORIES", 32)
-    monkeypatch.setattr(archiver.archive.listing, "_MANY_KEYS", 25)
+    monkeypatch.setattr(archiver.archive.segments.listing, "_FEW_DIRECTORIES", 32)
+    monkeypatch.setattr(archiver.archive.segments.listing, "_MANY_KEYS", 25)
     names = [f"t{number:03}" for number in range(110)]
     keys = {SegmentKey(topic=name, partition=0, base=base) for name in names for base in range(keys_each)}
     store = Counting()

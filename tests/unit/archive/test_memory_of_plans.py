@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive import learned_facts
+from archiver.archive.index import learned_facts
 from benchmarks.planning import SHARES, TASKS
 from tests.support.generated_store import GeneratedStore, Shape
 

@@ -1,8 +1,8 @@
 """Compacted topics of which nothing is archived: by what is stored alone, whether an instance is at work or not."""
 
-from archiver.archive.missing_copies import topics_without_archive
-from archiver.archive.roles import HISTORY
-from archiver.backup.compacted import entries
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.missing_copies import topics_without_archive
+from archiver.archive.copies.roles import HISTORY
 from archiver.config.model import ArchiverConfig
 from tests.support.standing_copies import StandingCopies, copy_of
 from tests.unit.backup.compacted.test_status import CONFIG, HOUR_MS, NOW_MS, record, turned

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.control import encode_fact, most_fact_bytes
-from archiver.archive.handle import Archive
-from archiver.archive.layout import LAST_FACT_NUMBER, Layout
-from archiver.archive.lost_control import lost_control_objects
-from archiver.archive.moments import (
+from archiver.archive.copies.moments import (
     MOST_MOMENTS,
     HeardMoment,
     LeftNote,
@@ -24,8 +20,12 @@ from archiver.archive.moments import (
     read_moments,
     read_notes,
 )
-from archiver.archive.roles import RolePlace
-from archiver.archive.store_clock import epoch_ms
+from archiver.archive.copies.roles import RolePlace
+from archiver.archive.format.control import encode_fact, most_fact_bytes
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import LAST_FACT_NUMBER, Layout
+from archiver.archive.format.store_clock import epoch_ms
+from archiver.archive.reading.lost_control import lost_control_objects
 from archiver.errors import ArchiverError
 from archiver.store.port import MOST_PUT_BYTES, ObjectKind
 from tests.support.json_mutations import bend

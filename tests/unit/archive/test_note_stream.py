@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import AppliedLimits, LimitSource, change_applied
-from archiver.archive.control import append_fact, latest_fact
-from archiver.archive.fact_model import BoundedText, Number
-from archiver.archive.handle import Archive
-from archiver.archive.holds import Hold, add_hold, release_hold
-from archiver.archive.layout import Layout
-from archiver.archive.note_stream import Noted, NoteDamage, NoteKind
-from archiver.archive.policies import NotedPolicy, note_policy
-from archiver.archive.swept import Noting, OffsetRanges, SweptPlace, add_swept, note_going, take_back_swept
-from archiver.archive.topics import Branch, accept_gone, record_branch, record_ends, record_topic
+from archiver.archive.format.control import append_fact, latest_fact
+from archiver.archive.format.fact_model import BoundedText, Number
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.format.note_stream import Noted, NoteDamage, NoteKind
+from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, change_applied
+from archiver.archive.notes.holds import Hold, add_hold, release_hold
+from archiver.archive.notes.policies import NotedPolicy, note_policy
+from archiver.archive.notes.swept import Noting, OffsetRanges, SweptPlace, add_swept, note_going, take_back_swept
+from archiver.archive.notes.topics import Branch, accept_gone, record_branch, record_ends, record_topic
 from archiver.errors import CorruptSegmentError
-from archiver.upkeep.retention.kept_plans import keep_plan
+from archiver.upkeep.retention.planning.kept_plans import keep_plan
 from tests.support.memory_store import MemoryStore
 from tests.support.racing_store import LossyStore, RacingStore
 

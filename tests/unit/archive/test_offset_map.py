@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import MOST_OFFSET, Layout, OffsetMapKey
-from archiver.archive.offset_map import (
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import MOST_OFFSET, Layout, OffsetMapKey
+from archiver.archive.restores.offset_map import (
     MAP_DIGEST,
     OffsetMap,
     OffsetMapFacts,
@@ -274,7 +274,7 @@ def test_runs_without_end_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     content = alike(20)
     assert len(content) < 2_000
     assert len(read(content).sources) == 320_001
-    monkeypatch.setattr("archiver.archive.offset_map.MOST_RUNS", 319_999)
+    monkeypatch.setattr("archiver.archive.restores.offset_map.MOST_RUNS", 319_999)
     check_offset_map(content, {}, FACTS.key, KEY)  # a block at a time
     with pytest.raises(NotWholeError, match=f"{KEY}: tells of 320,000 runs, and no more than 319,999 are read at once"):
         read(content)

@@ -7,18 +7,18 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.archived_topic import ArchivedTopic, wanted_readings
-from archiver.archive.handle import Archive
-from archiver.archive.inventory import EMPTY_PARTITION, PartitionInventory, arrange, read_inventory
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.parts import FactsOfParts, parts_within
-from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
-from archiver.archive.segments import Segment, Segments
+from archiver.archive.copies.archived_topic import ArchivedTopic, wanted_readings
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.inventory import EMPTY_PARTITION, PartitionInventory, arrange, read_inventory
+from archiver.archive.segments.partition_segments import Segment, Segments
+from archiver.archive.segments.parts import FactsOfParts, parts_within
+from archiver.archive.segments.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
 from archiver.codec.selection import LAST_LONG, Selection, TopicSelection
-from archiver.process.columns import Chain, Texts
-from archiver.restore.plan import PartitionPlan, TopicPlan, plan_restore
-from archiver.restore.request import RestoreRequest
-from archiver.restore.target_limits import _records_within
+from archiver.process.values.columns import Chain, Texts
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan, plan_restore
+from archiver.restore.plan.target_limits import _records_within
 from archiver.spark.table.scan import grouped
 from archiver.store.port import ObjectKind
 from tests.support import plain_plan

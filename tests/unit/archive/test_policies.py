@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.policies import NotedPolicy, note_policy, read_policies
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.policies import NotedPolicy, note_policy, read_policies
 from archiver.errors import NotWholeError, StoreTemporaryError
 from archiver.store.port import ObjectKind, ObjectStore
 from tests.support.json_mutations import bend

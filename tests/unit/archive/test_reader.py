@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.parts import ObjectPart
-from archiver.archive.reader import read_parts
+from archiver.archive.reading.reader import read_parts
+from archiver.archive.segments.parts import ObjectPart
 from archiver.codec.avro import BLOCK_BYTES
 from archiver.errors import NotWholeError
 from archiver.store.port import ObjectKind

@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from archiver.archive.archived_topic import CopyStretch
-from archiver.archive.control import append_fact, encode_fact, latest_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import CopyKey, Layout, SegmentKey
-from archiver.archive.parts import PART_COLUMNS, FactsOfParts, ObjectParts
-from archiver.archive.restore_pins import RestorePins
-from archiver.archive.roles import Generation
-from archiver.archive.segment_facts import PartFacts
+from archiver.archive.copies.archived_topic import CopyStretch
+from archiver.archive.copies.roles import Generation
+from archiver.archive.format.control import append_fact, encode_fact, latest_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import CopyKey, Layout, SegmentKey
+from archiver.archive.restores.restore_pins import RestorePins
+from archiver.archive.segments.parts import PART_COLUMNS, FactsOfParts, ObjectParts
+from archiver.archive.segments.segment_facts import PartFacts
 from archiver.codec.selection import Selection
-from archiver.kafka.produce import ProducerIdentity
-from archiver.restore.claim_stream import partition_claims
-from archiver.restore.claims import Contents, PartitionClaim
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.plan import PartitionPlan, TopicPlan
-from archiver.restore.request import RestoreRequest
+from archiver.kafka.records.produce import ProducerIdentity
+from archiver.restore.plan.claim_stream import partition_claims
+from archiver.restore.plan.claims import Contents, PartitionClaim
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 

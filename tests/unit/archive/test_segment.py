@@ -9,7 +9,7 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.codec.avro import BLOCK_BYTES
 from archiver.codec.compression import BlockCodec
 from archiver.errors import ArchiverError, CorruptSegmentError, FormatTooNewError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.segment_facts import (
+from archiver.archive.segments.segment_facts import (
     Bounds,
     Hole,
     HoleCause,
@@ -154,7 +154,7 @@ def test_an_end_that_no_log_has_is_refused(text: str) -> None:
 def test_a_program_that_does_not_know_a_fact_reads_the_rest(unknown: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     told = replace(FACTS, **dict.fromkeys(unknown, 37))  # type: ignore[arg-type]
     known = [item for item in fields(SegmentFacts) if item.name not in unknown]
-    monkeypatch.setattr("archiver.archive.segment_facts.fields", lambda _: known)
+    monkeypatch.setattr("archiver.archive.segments.segment_facts.fields", lambda _: known)
     assert facts_from_metadata(told.to_metadata(), "k") == FACTS == facts_from_header(told.to_header(), "k")
 
 

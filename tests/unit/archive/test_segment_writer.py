@@ -11,10 +11,10 @@ from typing import Any
 import fastavro
 import pytest
 
-from archiver.archive.block_budget import BlockBudget
-from archiver.archive.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
-from archiver.archive.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
-from archiver.archive.spool import Spool
+from archiver.archive.segments.block_budget import BlockBudget
+from archiver.archive.segments.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
+from archiver.archive.segments.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, SegmentLimits
+from archiver.archive.segments.spool import Spool
 from archiver.codec.avro import BLOCK_BYTES
 from archiver.codec.compression import BlockCodec
 from archiver.codec.frame import Frame

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
-from archiver.archive.spool import Spool, open_spool
+from archiver.archive.segments.segment_writer import FinishedSegment, OpenSegment, SegmentLimits
+from archiver.archive.segments.spool import Spool, open_spool
 from archiver.codec.compression import BlockCodec
 from archiver.errors import TemporaryError, UsageError
 from tests.support.frames import frame_of
@@ -100,7 +100,7 @@ NEIGHBOUR = """
 import os, sys
 from pathlib import Path
 os.getpid = lambda: 2**22 + 1
-from archiver.archive.spool import open_spool
+from archiver.archive.segments.spool import open_spool
 with open_spool(Path(sys.argv[1]), 80_000_000) as spool:
     for line in sys.stdin:
         print(spool.new_file(line.strip()), flush=True)

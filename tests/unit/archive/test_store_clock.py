@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.store_clock import StoreClock, agreed_now_ms, epoch_ms, since_boot_s
+from archiver.archive.format.store_clock import StoreClock, agreed_now_ms, epoch_ms, since_boot_s
 from archiver.errors import StoreError
 from tests.support.memory_store import FIRST_MOMENT, MemoryStore
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import MOST_OFFSET, Layout
-from archiver.archive.swept import (
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import MOST_OFFSET, Layout
+from archiver.archive.notes.swept import (
     MOST_RANGES,
     NOTHING_SWEPT,
     OffsetRanges,

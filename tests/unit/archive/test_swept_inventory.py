@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archiver.archive.catalog import find_topic
-from archiver.archive.handle import Archive
-from archiver.archive.holdings import summarize
-from archiver.archive.index_file import IndexEntry
-from archiver.archive.index_generations import append_to_index
-from archiver.archive.inventory import Gap, Inventory, PartitionInventory, arrange, problems_of, read_inventory
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.plain_records import read_records
-from archiver.archive.segment_facts import Bounds
-from archiver.archive.segments import Segment
-from archiver.archive.swept import OffsetRanges, Range, SweptPlace, add_swept, take_back_swept
-from archiver.archive.topics import Branch, record_branch, record_cluster, record_topic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.index_file import IndexEntry
+from archiver.archive.index.index_generations import append_to_index
+from archiver.archive.index.inventory import Gap, Inventory, PartitionInventory, arrange, problems_of, read_inventory
+from archiver.archive.notes.swept import OffsetRanges, Range, SweptPlace, add_swept, take_back_swept
+from archiver.archive.notes.topics import Branch, record_branch, record_cluster, record_topic
+from archiver.archive.reading.catalog import find_topic
+from archiver.archive.reading.holdings import summarize
+from archiver.archive.reading.plain_records import read_records
+from archiver.archive.segments.partition_segments import Segment
+from archiver.archive.segments.segment_facts import Bounds
 from archiver.store.port import ObjectKind
 from archiver.upkeep.verify import check_listing
 from tests.support.memory_store import MemoryStore
@@ -288,7 +288,7 @@ def test_while_a_swept_fact_is_damaged_all_counts_as_lost(store: MemoryStore, ca
     key = LAYOUT.fact_key(PLACE.stream, 0)
     body = store.objects[key].body.replace(b"24", b"94")
     store.objects[key] = replace(store.objects[key], body=body)
-    with caplog.at_level(logging.WARNING, "archiver.archive.inventory"):
+    with caplog.at_level(logging.WARNING, "archiver.archive.index.inventory"):
         found = read_inventory(Archive(store, LAYOUT)).partitions[SOURCE.topic, 0][SOURCE.partition]
     assert ([str(gap) for gap in found.gaps], found.swept) == (["0-23"], ())
     (told,) = (one.getMessage() for one in caplog.records)

@@ -8,10 +8,10 @@ from typing import Any, cast
 import fastavro
 import pytest
 
-from archiver.archive import v1_bounds
-from archiver.archive.layout import SegmentKey
-from archiver.archive.segment_facts import Bounds
-from archiver.archive.v1_bounds import read_bounds
+from archiver.archive.format.layout import SegmentKey
+from archiver.archive.segments import v1_bounds
+from archiver.archive.segments.segment_facts import Bounds
+from archiver.archive.segments.v1_bounds import read_bounds
 from archiver.codec import schemas
 from archiver.codec.kernels.varint import encode_long
 from archiver.errors import CorruptSegmentError, NotWholeError

@@ -1,4 +1,4 @@
-from archiver.backup.assignment import FIRST_PAUSE_S, Assignment
+from archiver.backup.service.assignment import FIRST_PAUSE_S, Assignment
 from archiver.errors import ArchiverError, KafkaTemporaryError, StoreError, TopicGoneError
 
 

@@ -4,10 +4,10 @@ from typing import cast
 
 import pytest
 
-from archiver.backup.commits import Commits
-from archiver.backup.feed import Feed
-from archiver.kafka.group import Hint
-from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.backup.partition.feed import Feed
+from archiver.backup.service.commits import Commits
+from archiver.kafka.groups.group import Hint
+from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 
 AGE_S = 300.0
 

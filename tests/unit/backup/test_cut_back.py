@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.topics import Branch, Stretch
-from archiver.backup.cut_back import Archived, find_branch
-from archiver.kafka.calls import EpochEnd, OffsetForLeaderEpochCall
-from archiver.process.workers import Workers
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.topics import Branch, Stretch
+from archiver.backup.opening.cut_back import Archived, find_branch
+from archiver.kafka.brokers.calls import EpochEnd, OffsetForLeaderEpochCall
+from archiver.process.running.workers import Workers
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of

@@ -5,10 +5,10 @@ from typing import cast
 
 import pytest
 
-from archiver.backup.feed import Feed
-from archiver.backup.partition_writer import PartitionWriter
+from archiver.backup.partition.feed import Feed
+from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.errors import KafkaTemporaryError
-from archiver.kafka.fetch import Fetched, FetchProblem
+from archiver.kafka.records.fetch import Fetched, FetchProblem
 
 
 def answer(end: int, stable: int | None = None, error: FetchProblem | None = None, records: bytes = b"") -> Fetched:

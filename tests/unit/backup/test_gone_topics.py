@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.cluster_topics import ClusterTopics
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import accept_gone, read_topic, record_topic
-from archiver.backup.gone_topics import GoneTopics
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.cluster_topics import ClusterTopics
+from archiver.archive.notes.topics import accept_gone, read_topic, record_topic
+from archiver.backup.reports.gone_topics import GoneTopics
 from archiver.errors import KafkaError
 from tests.support.memory_store import MemoryStore
 

@@ -11,31 +11,31 @@ from typing import Any, cast
 
 import pytest
 
-import archiver.backup.compacted.service
-import archiver.backup.service
-from archiver.archive.archived_end import position_of
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.segment_writer import SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.backup.assignment import Assignment
-from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
-from archiver.backup.compacted.service import InstanceRequest, InstanceService
-from archiver.backup.feed import LASTING_FAILURE_S, Feed
-from archiver.backup.group_worker import GroupWorker
-from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.partition_writer import PartitionWriter
-from archiver.backup.pump import Pump
-from archiver.backup.request import BackupRequest, pump_of
-from archiver.backup.segment_sink import SegmentSink
-from archiver.backup.service import Service
+import archiver.backup.compacted.work.instance_service
+import archiver.backup.service.backup_service
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.index.archived_end import position_of
+from archiver.archive.segments.segment_writer import SegmentLimits
+from archiver.archive.segments.spool import Spool
+from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
+from archiver.backup.compacted.work.instance_service import InstanceRequest, InstanceService
+from archiver.backup.partition.feed import LASTING_FAILURE_S, Feed
+from archiver.backup.partition.partition_writer import PartitionWriter
+from archiver.backup.partition.pump import Pump
+from archiver.backup.partition.segment_sink import SegmentSink
+from archiver.backup.reports.ledger import NO_LEDGER
+from archiver.backup.service.assignment import Assignment
+from archiver.backup.service.backup_service import Service
+from archiver.backup.service.group_worker import GroupWorker
+from archiver.backup.service.request import BackupRequest, pump_of
 from archiver.config.model import CompactedConfig, GroupProtocol, PositionKeeping, TopicsConfig
 from archiver.errors import KafkaError, KafkaTemporaryError, StoreError
-from archiver.groups.keeper import PositionPolicy
-from archiver.kafka.group import GroupSettings
-from archiver.kafka.settings import KafkaSettings
-from archiver.process.silence import SilenceCounter
-from archiver.process.workers import Workers, workers
+from archiver.groups.positions.keeper import PositionPolicy
+from archiver.kafka.groups.group import GroupSettings
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.process.running.silence import SilenceCounter
+from archiver.process.running.workers import Workers, workers
 from archiver.store.port import Body, ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import SOURCE
@@ -163,7 +163,7 @@ def test_revoked_partitions_are_put_before_they_are_given_back(make: Make, tmp_p
 def test_a_store_that_hangs_does_not_keep_revoked_partitions(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for service in (archiver.backup.service, archiver.backup.compacted.service):
+    for service in (archiver.backup.service.backup_service, archiver.backup.compacted.work.instance_service):
         monkeypatch.setattr(service, "RELEASE_S", 0.2)
     store = GatedStore()
     store.gate.clear()

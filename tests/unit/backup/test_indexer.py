@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-import archiver.backup.indexer
-from archiver.archive.fresh_entries import FreshEntries
-from archiver.archive.handle import Archive
-from archiver.archive.holds import Hold, add_hold, release_hold
-from archiver.archive.index_file import IndexEntry, split_file
-from archiver.archive.index_generations import MOST_FILES, append_to_index, read_index
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.topics import record_topic
-from archiver.backup.indexer import EVERY_S, Indexer
+import archiver.backup.service.indexer
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.fresh_entries import FreshEntries
+from archiver.archive.index.index_file import IndexEntry, split_file
+from archiver.archive.index.index_generations import MOST_FILES, append_to_index, read_index
+from archiver.archive.notes.holds import Hold, add_hold, release_hold
+from archiver.archive.notes.topics import record_topic
+from archiver.backup.service.indexer import EVERY_S, Indexer
 from archiver.errors import StoppedError, StoreError, StoreTemporaryError
 from archiver.store.port import Body, ObjectKind
 from archiver.upkeep.verify import check_listing
@@ -288,7 +288,7 @@ def test_the_end_writes_what_is_left(is_stopped: bool) -> None:
 
 
 def test_a_store_that_hangs_holds_no_stop_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.backup.indexer, "_LAST_S", 0.1)
+    monkeypatch.setattr(archiver.backup.service.indexer, "_LAST_S", 0.1)
     world = World()
     world.store.may_answer.clear()
     facts = facts_of(0, 1)

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.archived_end import ArchivedEnd
-from archiver.backup.feed import Feed
-from archiver.backup.log_agreement import CutLogCheck, find_parted
-from archiver.backup.partition_writer import PartitionWriter
+from archiver.archive.index.archived_end import ArchivedEnd
+from archiver.backup.partition.feed import Feed
+from archiver.backup.partition.log_agreement import CutLogCheck, find_parted
+from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.errors import CutBackError, KafkaError, KafkaTemporaryError
-from archiver.kafka.calls import EpochEnd, OffsetForLeaderEpochCall
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import PartitionOffsets, TopicPartition
+from archiver.kafka.brokers.calls import EpochEnd, OffsetForLeaderEpochCall
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.cluster import PartitionOffsets, TopicPartition
 from tests.support.segments import SOURCE
 
 AT_END = PartitionOffsets(log_start=0, last_stable=100, high_watermark=100, leader_epoch=7)

@@ -13,8 +13,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from archiver import __version__
-from archiver.backup.ledger import Ledger
-from archiver.backup.metrics import METRICS, Metrics, PartitionState
+from archiver.backup.reports.ledger import Ledger
+from archiver.backup.reports.metrics import METRICS, Metrics, PartitionState
 
 NOW_MS = 1_700_000_000_000
 

@@ -11,8 +11,8 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
-from archiver.backup.metrics import Metrics
-from archiver.backup.metrics_server import MOST_CONNECTIONS, HealthCheck, MetricsServer
+from archiver.backup.reports.metrics import Metrics
+from archiver.backup.reports.metrics_server import MOST_CONNECTIONS, HealthCheck, MetricsServer
 from archiver.errors import UsageError
 
 QUICK_S = 3.0  # a tenth of this is usual; a hung client is waited for ten seconds

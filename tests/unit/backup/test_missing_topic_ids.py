@@ -9,25 +9,25 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.cluster_topics import ClusterTopics, refuse_without_ids
-from archiver.archive.control import append_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import Life, TopicFact, record_topic, topic_stream
-from archiver.backup import until_end
-from archiver.backup.compacted.taken_topics import TakenTopics
-from archiver.backup.diagnosis import Retry, judge
-from archiver.backup.feed import LASTING_FAILURE_S, Feed
-from archiver.backup.opener import Opener
-from archiver.backup.partition_writer import refuse_stranger
-from archiver.backup.refused_topics import RefusedTopics
-from archiver.backup.start_offsets import LOG_BEGINNING, StartOffset, StartOffsets
-from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
+from archiver.archive.format.control import append_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.cluster_topics import ClusterTopics, refuse_without_ids
+from archiver.archive.notes.topics import Life, TopicFact, record_topic, topic_stream
+from archiver.backup.compacted.work.taken_topics import TakenTopics
+from archiver.backup.opening.opener import Opener
+from archiver.backup.opening.start_offsets import LOG_BEGINNING, StartOffset, StartOffsets
+from archiver.backup.opening.topic_recorder import LearnedConfigs, TopicRecorder
+from archiver.backup.partition.diagnosis import Retry, judge
+from archiver.backup.partition.feed import LASTING_FAILURE_S, Feed
+from archiver.backup.partition.partition_writer import refuse_stranger
+from archiver.backup.service import until_end
+from archiver.backup.service.refused_topics import RefusedTopics
 from archiver.config.model import TopicsConfig
 from archiver.errors import ArchiverError, LostTopicIdError, NoTopicIdError, StrangerError, TopicGoneError
-from archiver.kafka.cluster import PartitionOffsets, Refusal, TopicDescription
-from archiver.kafka.configs import TopicConfigs
-from archiver.kafka.fetch import Fetched, FetchProblem
+from archiver.kafka.brokers.cluster import PartitionOffsets, Refusal, TopicDescription
+from archiver.kafka.records.fetch import Fetched, FetchProblem
+from archiver.kafka.topics.configs import TopicConfigs
 from tests.support.kafka_topics import described
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import SOURCE

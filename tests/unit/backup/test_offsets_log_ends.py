@@ -7,16 +7,16 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import read_topic, record_topic
-from archiver.backup.feed import Feed
-from archiver.backup.offsets_log_ends import OffsetsLogEnds
-from archiver.backup.troubles import Troubles
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.cluster import TopicPartition
-from archiver.kafka.group_positions import OFFSETS_TOPIC
-from archiver.process.workers import Workers
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import read_topic, record_topic
+from archiver.backup.opening.offsets_log_ends import OffsetsLogEnds
+from archiver.backup.partition.feed import Feed
+from archiver.backup.reports.troubles import Troubles
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.cluster import TopicPartition
+from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
+from archiver.process.running.workers import Workers
 from tests.support.memory_store import MemoryStore
 
 AGE_S = 10.0

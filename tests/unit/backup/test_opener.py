@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.archived_end import position_of
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_writer import SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
-from archiver.archive.topics import Branch, Life, TopicFact
-from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.opener import Opener
-from archiver.backup.segment_sink import SegmentSink
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.archived_end import position_of
+from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept
+from archiver.archive.notes.topics import Branch, Life, TopicFact
+from archiver.archive.segments.segment_writer import SegmentLimits
+from archiver.archive.segments.spool import Spool
+from archiver.backup.opening.opener import Opener
+from archiver.backup.partition.segment_sink import SegmentSink
+from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.errors import CorruptSegmentError
-from archiver.kafka.cluster import PartitionOffsets
-from archiver.process.silence import SilenceCounter
-from archiver.process.workers import Workers
+from archiver.kafka.brokers.cluster import PartitionOffsets
+from archiver.process.running.silence import SilenceCounter
+from archiver.process.running.workers import Workers
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.archived_end import position_of
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_writer import SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.backup.fetched_batches import Fetch
-from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.partition_writer import PartitionWriter
-from archiver.backup.segment_sink import SegmentSink
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.archived_end import position_of
+from archiver.archive.segments.segment_writer import SegmentLimits
+from archiver.archive.segments.spool import Spool
+from archiver.backup.partition.fetched_batches import Fetch
+from archiver.backup.partition.partition_writer import PartitionWriter
+from archiver.backup.partition.segment_sink import SegmentSink
+from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.errors import CorruptSegmentError
-from archiver.process.silence import SilenceCounter
+from archiver.process.running.silence import SilenceCounter
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from archiver.archive.topics import PartitionSource
-from archiver.backup.feed import Feed
-from archiver.backup.partition_writer import PartitionWriter, PutLaterError
-from archiver.backup.put_turns import MOST_PUTS, SLOW_S, PutTurns
+from archiver.archive.notes.topics import PartitionSource
+from archiver.backup.partition.feed import Feed
+from archiver.backup.partition.partition_writer import PartitionWriter, PutLaterError
+from archiver.backup.partition.put_turns import MOST_PUTS, SLOW_S, PutTurns
 from archiver.errors import StoreTemporaryError
 
 ERROR = PutLaterError(StoreTemporaryError("the store is slow", cause="503"), 4.0)

@@ -8,15 +8,23 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import CopyKey, Layout, SegmentKey, offsets_name
-from archiver.archive.roles import HISTORY, CompleteCopy, Generation, RoleEntry, RolePlace, put_entry, read_newest_entry
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
-from archiver.archive.topics import Branch, TopicFact, record_branch, record_topic
-from archiver.backup import history_return, role_watch
-from archiver.backup.compacted import entries
-from archiver.backup.history_return import History, Outcome, may_take_back, take_back
-from archiver.backup.role_watch import ArchivedBy, RoleWatch, judge
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.roles import (
+    HISTORY,
+    CompleteCopy,
+    Generation,
+    RoleEntry,
+    RolePlace,
+    put_entry,
+    read_newest_entry,
+)
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import CopyKey, Layout, SegmentKey, offsets_name
+from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept
+from archiver.archive.notes.topics import Branch, TopicFact, record_branch, record_topic
+from archiver.backup.opening import history_return, role_watch
+from archiver.backup.opening.history_return import History, Outcome, may_take_back, take_back
+from archiver.backup.opening.role_watch import ArchivedBy, RoleWatch, judge
 from archiver.errors import CorruptSegmentError, StoreError, StoreTemporaryError
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
@@ -28,7 +36,7 @@ BEGUN = entries.begin(None, 0, "a", has_history=True)
 SWITCHED = entries.switch(BEGUN, 1, COPY)
 NEXT_BEGUN = entries.begin(SWITCHED, 2, "b", has_history=True)
 RETURNED = entries.history(SWITCHED, 2, "topics/")
-LOGGER = "archiver.backup.role_watch"
+LOGGER = "archiver.backup.opening.role_watch"
 
 
 class Here:

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.control import encode_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import PartitionSource
-from archiver.backup.start_offsets import StartOffset, StartOffsets
-from archiver.process.workers import Workers
+from archiver.archive.format.control import encode_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import PartitionSource
+from archiver.backup.opening.start_offsets import StartOffset, StartOffsets
+from archiver.process.running.workers import Workers
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import TopicFact
-from archiver.backup.topic_recorder import LearnedConfigs, TopicRecorder
-from archiver.kafka.configs import TopicConfigs
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import TopicFact
+from archiver.backup.opening.topic_recorder import LearnedConfigs, TopicRecorder
+from archiver.kafka.topics.configs import TopicConfigs
 from tests.support.kafka_topics import described
 from tests.support.memory_store import MemoryStore
 
@@ -118,7 +118,7 @@ def test_a_policy_that_changes_at_the_brokers_is_news() -> None:
 def test_a_topic_that_is_created_again_is_one_warning_and_new_partitions_are_one_info(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "archiver.backup.topic_recorder")  # other tests have set that of all of ours
+    caplog.set_level(logging.INFO, "archiver.backup.opening.topic_recorder")  # other tests have set that of all of ours
     site = Site()
     first, other = site.recorder(), site.recorder()
     for recorder in (first, other):

@@ -4,10 +4,10 @@ import random
 
 import numpy as np
 
-from archiver.archive.segment_facts import MOST_TRANSACTIONS, TransactionRange
-from archiver.backup.transaction_times import TransactionTimes
+from archiver.archive.segments.segment_facts import MOST_TRANSACTIONS, TransactionRange
+from archiver.backup.partition.transaction_times import TransactionTimes
 from archiver.codec.frame import Longs
-from archiver.kafka.group_positions import OFFSETS_TOPIC
+from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 
 NOW_MS = 10_000_000
 Row = tuple[int, int, int, int, int]  # first, last, producer, time, 1 for a marker

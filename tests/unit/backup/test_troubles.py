@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.backup.troubles import HELD_BACK, Dependency, Troubles
+from archiver.backup.reports.troubles import HELD_BACK, Dependency, Troubles
 from archiver.errors import (
     ArchiverError,
     CorruptBatchError,

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import archiver.codec.batch
-from archiver.archive.archived_end import position_of
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.segment_facts import HoleCause, SegmentFacts, facts_from_metadata
-from archiver.archive.segment_writer import MOST_HOLES, SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.backup.fetched_batches import Fetch
-from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.partition_writer import PartitionWriter
-from archiver.backup.segment_sink import SegmentSink
-from archiver.process.silence import SilenceCounter
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.index.archived_end import position_of
+from archiver.archive.segments.segment_facts import HoleCause, SegmentFacts, facts_from_metadata
+from archiver.archive.segments.segment_writer import MOST_HOLES, SegmentLimits
+from archiver.archive.segments.spool import Spool
+from archiver.backup.partition.fetched_batches import Fetch
+from archiver.backup.partition.partition_writer import PartitionWriter
+from archiver.backup.partition.segment_sink import SegmentSink
+from archiver.backup.reports.ledger import NO_LEDGER
+from archiver.process.running.silence import SilenceCounter
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import HEADER, LENGTH_END, PLAIN, Batch, Oddities, batch_of, control_batch, encode

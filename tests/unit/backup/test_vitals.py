@@ -3,12 +3,12 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-from archiver.backup.assignment import Assignment
-from archiver.backup.feed import Feed
-from archiver.backup.metrics import PartitionState
-from archiver.backup.partition_writer import PartitionWriter
-from archiver.backup.troubles import Troubles
-from archiver.backup.vitals import Vitals
+from archiver.backup.partition.feed import Feed
+from archiver.backup.partition.partition_writer import PartitionWriter
+from archiver.backup.reports.metrics import PartitionState
+from archiver.backup.reports.troubles import Troubles
+from archiver.backup.service.assignment import Assignment
+from archiver.backup.service.vitals import Vitals
 from archiver.errors import KafkaTemporaryError, StoreError
 from tests.unit.backup.test_feed import answer
 

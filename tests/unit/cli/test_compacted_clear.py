@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import archiver.archive.handle
-import archiver.archive.role_logs
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.roles import RolePlace
+import archiver.archive.copies.role_logs
+import archiver.archive.format.handle
+from archiver.archive.copies.roles import RolePlace
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.cli.main import main
 from tests.support.memory_store import MemoryStore
 
@@ -44,8 +44,8 @@ def test_nothing_is_cleared_by_a_clock_that_is_far_from_the_machines(
     config.write_text("storage: {url: s3://bucket/prefix}\nkafka: {bootstrap.servers: 127.0.0.1:1}\n")
     store = MemoryStore()
     store.ahead = apart
-    monkeypatch.setattr(archiver.archive.handle, "open_archive", lambda _: Archive(store, Layout()))
+    monkeypatch.setattr(archiver.archive.format.handle, "open_archive", lambda _: Archive(store, Layout()))
     places = [RolePlace(topic="orders", life=0, partition=0)]
-    monkeypatch.setattr(archiver.archive.role_logs, "read_role_logs", lambda *_: places)
+    monkeypatch.setattr(archiver.archive.copies.role_logs, "read_role_logs", lambda *_: places)
     assert main(["compacted", "clear", "--force", "-c", str(config), "orders-0"]) == exit_code
     assert ("they differ by more than 15 minutes" in capsys.readouterr().err) is (exit_code != 0)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from archiver.cli.groups_applied import _NEXT_STEPS, applied_complaints, applied_lines, applied_row
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.groups.application_decisions import PositionOutcome
-from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
-from archiver.kafka.group_positions import GroupPosition
+from archiver.groups.target.application_decisions import PositionOutcome
+from archiver.groups.target.application_report import ApplicationReport, GroupReport, PositionReport
+from archiver.kafka.groups.group_positions import GroupPosition
 
 
 def position(outcome: PositionOutcome, partition: int = 0) -> PositionReport:

@@ -9,10 +9,10 @@ from archiver.cli.groups_apply import complain_of_groups, groups_lines, groups_r
 from archiver.cli.options import pattern
 from archiver.cli.spelling import moment_from
 from archiver.errors import NotWholeError, UsageError
-from archiver.groups.application_decisions import PositionOutcome
-from archiver.groups.application_report import ApplicationReport
-from archiver.groups.archived_position import State
-from archiver.restore.group_restore import GroupPlan, GroupRestore
+from archiver.groups.positions.archived_position import State
+from archiver.groups.target.application_decisions import PositionOutcome
+from archiver.groups.target.application_report import ApplicationReport
+from archiver.restore.groups.group_restore import GroupPlan, GroupRestore
 from tests.unit.cli.test_groups_applied import group, report
 from tests.unit.restore.test_group_restore import planned, position, topic_of
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.holds import HOLDS, read_holds
-from archiver.archive.index_file import IndexEntry
-from archiver.archive.index_generations import append_to_index
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.topics import record_topic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.index_file import IndexEntry
+from archiver.archive.index.index_generations import append_to_index
+from archiver.archive.notes.holds import HOLDS, read_holds
+from archiver.archive.notes.topics import record_topic
 from archiver.cli import hold
 from archiver.cli.main import main
 from archiver.cli.spelling import moment
@@ -53,7 +53,7 @@ def archive(store: SweptStore, monkeypatch: pytest.MonkeyPatch) -> Archive:
         entries.append(IndexEntry(SegmentKey(topic="orders", life=0, partition=0, base=base), 1, etag or "", facts))
     append_to_index(found, entries)
     monkeypatch.setattr(hold, "_archive", lambda _: found)
-    monkeypatch.setattr("archiver.archive.holds.DELETES_END_S", 0.01)
+    monkeypatch.setattr("archiver.archive.notes.holds.DELETES_END_S", 0.01)
     return found
 
 
@@ -128,7 +128,7 @@ def test_an_object_whose_times_nobody_knows_any_more_counts_as_covered(
 def test_who_does_not_wait_is_told_until_when_deletes_may_happen(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("archiver.archive.holds.DELETES_END_S", 3600)
+    monkeypatch.setattr("archiver.archive.notes.holds.DELETES_END_S", 3600)
     until = moment(hold_ms(archive, 3600))
     assert main([*ADD, "orders", "--no-wait"]) == 0
     said = capsys.readouterr().out

@@ -10,19 +10,19 @@ import pytest
 
 import archiver.spark.restore
 import archiver.spark.retention
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import list_known_topics
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import list_known_topics
 from archiver.cli.main import main
 from archiver.cli.output import print_lines
 from archiver.cli.restore_report import restore_lines
 from archiver.errors import NotWholeError
-from archiver.kafka.settings import KafkaSettings
-from archiver.restore.plan import TopicPlan
-from archiver.restore.report import RestoreResult, TopicReport
-from archiver.restore.request import Retention
-from archiver.restore.target_limits import limit_problems
-from archiver.restore.topic_reports import retention_command, strange_retention
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.restore.plan.request import Retention
+from archiver.restore.plan.restore_plan import TopicPlan
+from archiver.restore.plan.target_limits import limit_problems
+from archiver.restore.report.restore_report import RestoreResult, TopicReport
+from archiver.restore.report.topic_reports import retention_command, strange_retention
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.unit.cli.test_retention import DIGEST, result_of

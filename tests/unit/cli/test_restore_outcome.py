@@ -12,8 +12,8 @@ import archiver.spark.restore
 from archiver.cli.main import main
 from archiver.errors import KafkaError, TargetError, UsageError
 from archiver.interrupt import INTERRUPTED
-from archiver.restore.report import RestoreResult, TopicReport
-from archiver.restore.task import TaskReport, failed
+from archiver.restore.plan.task import TaskReport, failed
+from archiver.restore.report.restore_report import RestoreResult, TopicReport
 
 WHOLE = TaskReport(target_topic="t", partition=0)
 SKIPPED = TaskReport(target_topic="t", partition=0, missing=("offsets 3-5 in an object: damaged",))

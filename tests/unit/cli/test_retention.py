@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import LimitSource
-from archiver.archive.sweeps import SweepReport
+from archiver.archive.notes.applied_limits import LimitSource
+from archiver.archive.notes.sweeps import SweepReport
 from archiver.cli.retention import add_options, agreement, retention_lines, retention_row, run
 from archiver.errors import UsageError
-from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay
-from archiver.upkeep.retention.debris_sweep import DebrisSwept
-from archiver.upkeep.retention.limits import Limits
-from archiver.upkeep.retention.partition_plan import AskedItem, Going, GoingItem, ListedItem
-from archiver.upkeep.retention.plan import SweepPlan, TopicSweep
-from archiver.upkeep.retention.result import SweepResult, report_of
-from archiver.upkeep.retention.survey import PartitionSweep
-from archiver.upkeep.retention.sweep import Swept
-from archiver.upkeep.retention.topic_terms import KeptTopic, TopicTerms
+from archiver.upkeep.retention.planning.limits import Limits
+from archiver.upkeep.retention.planning.partition_plan import AskedItem, Going, GoingItem, ListedItem
+from archiver.upkeep.retention.planning.survey import PartitionSweep
+from archiver.upkeep.retention.planning.sweep_plan import SweepPlan, TopicSweep
+from archiver.upkeep.retention.planning.topic_terms import KeptTopic, TopicTerms
+from archiver.upkeep.retention.sweeping.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay
+from archiver.upkeep.retention.sweeping.debris_sweep import DebrisSwept
+from archiver.upkeep.retention.sweeping.sweep import Swept
+from archiver.upkeep.retention.sweeping.sweep_result import SweepResult, report_of
 
 DIGEST = "0123456789abcdef" * 2
 

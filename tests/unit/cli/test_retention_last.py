@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.sweeps import SweepReport, SweptControl, SweptTopic, append_report, read_last_report
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.sweeps import SweepReport, SweptControl, SweptTopic, append_report, read_last_report
 from archiver.cli.retention import add_options, run
 from archiver.cli.retention_last import last_lines, last_row
 from archiver.errors import UsageError

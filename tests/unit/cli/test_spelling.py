@@ -5,9 +5,9 @@ import pytest
 from archiver.cli.restore_report import restore_lines
 from archiver.cli.spelling import table_lines
 from archiver.cli.verify import verify_lines
-from archiver.process.text import spell_count
-from archiver.restore.report import RestoreResult, TopicReport
-from archiver.restore.task import TaskReport
+from archiver.process.output.text import spell_count
+from archiver.restore.plan.task import TaskReport
+from archiver.restore.report.restore_report import RestoreResult, TopicReport
 from archiver.spark.verify import VerifyResult
 from archiver.upkeep.object_check import Level
 from archiver.upkeep.verify import ListingReport

@@ -11,7 +11,7 @@ import pytest
 
 from archiver.codec.kernels import jit
 from archiver.codec.warm import compile_kernels
-from archiver.process.caches import CachePlace
+from archiver.process.machine.caches import CachePlace
 from tests.support.bad_input import MACHINE
 from tests.support.brokers import REPOSITORY
 from tests.support.strangers import NOBODY
@@ -144,7 +144,7 @@ from archiver.codec.batch import decode_batches, first_timestamp_ms
 from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec, BlockCodec
 from archiver.codec.kernels.murmur2 import Partitioner
-from archiver.archive.offset_map import OffsetMapWriter
+from archiver.archive.restores.offset_map import OffsetMapWriter
 from archiver.codec.selection import ALL_RECORDS
 from archiver.codec.tally import Tally
 from tests.support.frames import frame_of

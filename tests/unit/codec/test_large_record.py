@@ -12,7 +12,7 @@ import pytest
 
 import archiver.codec.avro
 import archiver.codec.large_record
-from archiver.archive.segment_writer import SegmentLimits
+from archiver.archive.segments.segment_writer import SegmentLimits
 from archiver.codec.avro import BlockEncoder, encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.codec.frame import Column, Frame

@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.backup.run import _positions
+from archiver.backup.service.run_backup import _positions
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 

@@ -11,7 +11,7 @@ from archiver.config.kafka_keys import KAFKA_KEYS, KeyGroup
 from archiver.config.load import config_from_url, load_config
 from archiver.config.reference import keys
 from archiver.errors import UsageError
-from archiver.kafka.settings import KafkaSettings
+from archiver.kafka.login.settings import KafkaSettings
 
 SECRET = "hunter2"
 SHAPES = (

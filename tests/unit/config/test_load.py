@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.layout import is_instance
+from archiver.archive.format.layout import is_instance
 from archiver.config.load import config_from_url, config_of_bucket, load_config, load_target
 from archiver.config.model import ArchiverConfig, BackupConfig, CompactedConfig, Sse, StorageConfig, TopicsConfig
 from archiver.config.quantities import parse_duration_ms, parse_size_bytes

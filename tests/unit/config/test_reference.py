@@ -10,8 +10,8 @@ from archiver.cli.main import main
 from archiver.config.kafka_keys import KAFKA_KEYS, SECRET_KEYS, KeyGroup, names_of
 from archiver.config.load import load_config
 from archiver.config.reference import effective, keys, reference_page
-from archiver.kafka import security, settings
-from archiver.process.mask import MASK
+from archiver.kafka.login import security, settings
+from archiver.process.output.mask import MASK
 from archiver.store.address import group_of
 from tests.support.brokers import REPOSITORY
 

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.control import append_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.format.control import append_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.errors import CorruptSegmentError, KafkaTemporaryError, StoreError, UsageError
-from archiver.groups.application import apply_positions, roll_back_positions
-from archiver.groups.application_decisions import PositionOutcome
-from archiver.groups.application_notes import ApplicationNotes
-from archiver.groups.application_report import ApplicationReport, GroupReport
-from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedGroups, WantedPosition
-from archiver.kafka.codes import Code
-from archiver.kafka.group_commits import OffsetCommitCall, OffsetDeleteCall
-from archiver.kafka.group_positions import GroupPosition, OffsetFetchCall
-from archiver.kafka.wire import Call
+from archiver.groups.target.application import apply_positions, roll_back_positions
+from archiver.groups.target.application_decisions import PositionOutcome
+from archiver.groups.target.application_notes import ApplicationNotes
+from archiver.groups.target.application_report import ApplicationReport, GroupReport
+from archiver.groups.target.wanted_positions import UntoldPlace, WantedGroup, WantedGroups, WantedPosition
+from archiver.kafka.brokers.codes import Code
+from archiver.kafka.brokers.wire import Call
+from archiver.kafka.groups.group_commits import OffsetCommitCall, OffsetDeleteCall
+from archiver.kafka.groups.group_positions import GroupPosition, OffsetFetchCall
 from archiver.store.port import Body, ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.simulated_groups import SimulatedGroups

@@ -2,16 +2,16 @@
 
 import pytest
 
-from archiver.groups.application_decisions import (
+from archiver.groups.target.application_decisions import (
     Decision,
     PositionOutcome,
     decide_application,
     decide_rollback,
     decide_untold,
 )
-from archiver.groups.application_notes import GroupNote, NotedMove, NotedTopic
-from archiver.groups.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
-from archiver.kafka.group_positions import GroupPosition, Positions
+from archiver.groups.target.application_notes import GroupNote, NotedMove, NotedTopic
+from archiver.groups.target.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
+from archiver.kafka.groups.group_positions import GroupPosition, Positions
 
 BEFORE = GroupPosition(offset=5, leader_epoch=3, metadata="b")
 WANTED = GroupPosition(offset=9, metadata="w")

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.control import append_fact, read_history
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.lost_control import lost_control_objects
+from archiver.archive.format.control import append_fact, read_history
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.reading.lost_control import lost_control_objects
 from archiver.errors import CorruptSegmentError, TemporaryError
-from archiver.groups.application_notes import ApplicationNotes, GroupNote, NotedMove
-from archiver.kafka.group_positions import GroupPosition
-from archiver.restore.notes import RestoreNotes
+from archiver.groups.target.application_notes import ApplicationNotes, GroupNote, NotedMove
+from archiver.kafka.groups.group_positions import GroupPosition
+from archiver.restore.plan.restore_notes import RestoreNotes
 from tests.support.memory_store import MemoryStore
 
 BEFORE = GroupPosition(offset=2**63 - 1, leader_epoch=2**31 - 1, metadata="x\0y")

@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from archiver.archive.inventory import Gap, PartitionInventory
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
-from archiver.archive.segments import Segment, SegmentSlice
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.inventory import Gap, PartitionInventory
+from archiver.archive.segments.partition_segments import Segment, SegmentSlice
+from archiver.archive.segments.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
 from archiver.codec.selection import NO_TIMESTAMP
-from archiver.groups.doubts import Doubt, doubts_of, unsettled_above
-from archiver.groups.lives import CLOCKS_DIFFER_MS
+from archiver.groups.log.doubts import Doubt, doubts_of, unsettled_above
+from archiver.groups.log.lives import CLOCKS_DIFFER_MS
 from tests.support.segments import facts_of
 
 RETENTION_MS = 86_400_000

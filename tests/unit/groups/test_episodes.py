@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.codec.selection import LAST_LONG
-from archiver.groups import commit_log
-from archiver.groups.commit_log import CommitLog
-from archiver.groups.episodes import Episodes, episodes_of
-from archiver.groups.position_rows import PositionRows
+from archiver.groups.log import commit_log
+from archiver.groups.log.commit_log import CommitLog
+from archiver.groups.log.position_rows import PositionRows
+from archiver.groups.positions.episodes import Episodes, episodes_of
 from tests.support.commit_frames import Row, commit_value, frame_of, position_key, text
 from tests.support.offset_commits import Commit, PositionKey, decode_commit, decode_key
 

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archiver.archive.layout import FOLDS
-from archiver.archive.segment import open_segment
+from archiver.archive.format.layout import FOLDS
+from archiver.archive.segments.segment import open_segment
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import FalseFactsError, NotWholeError
-from archiver.groups import archived_log, folding
-from archiver.groups.archived_log import OffsetsLog
-from archiver.groups.archived_position import ArchivedPosition, Cause, PositionSource, State
-from archiver.groups.doubts import Doubt
-from archiver.groups.fold_object import facts_of_fold, merge_doubts
-from archiver.groups.folds import Folds
-from archiver.groups.lives import Root
-from archiver.groups.positions import PositionsAsOf
-from archiver.process import failpoints
+from archiver.groups.log import archived_log, folding
+from archiver.groups.log.archived_log import OffsetsLog
+from archiver.groups.log.doubts import Doubt
+from archiver.groups.log.fold_object import facts_of_fold, merge_doubts
+from archiver.groups.log.folds import Folds
+from archiver.groups.log.lives import Root
+from archiver.groups.positions.archived_position import ArchivedPosition, Cause, PositionSource, State
+from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.process.running import failpoints
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offset_commits import GroupKey, decode_key
 from tests.support.offsets_archive import OffsetsArchive, doubts_of

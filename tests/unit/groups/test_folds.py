@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.control import decode_fact, encode_fact
-from archiver.archive.layout import FoldKey, Layout
-from archiver.archive.segment_facts import TransactionRange
+from archiver.archive.format.control import decode_fact, encode_fact
+from archiver.archive.format.layout import FoldKey, Layout
+from archiver.archive.segments.segment_facts import TransactionRange
 from archiver.codec.selection import LAST_LONG
-from archiver.groups import fold_object
-from archiver.groups.archived_position import State
-from archiver.groups.fold_object import FOLD_DIGEST, FoldFacts, encode_fold, read_fold
-from archiver.groups.folds import Folds, note_fold, reaches_of
-from archiver.groups.lives import Root
-from archiver.groups.positions import PositionsAsOf
+from archiver.groups.log import fold_object
+from archiver.groups.log.fold_object import FOLD_DIGEST, FoldFacts, encode_fold, read_fold
+from archiver.groups.log.folds import Folds, note_fold, reaches_of
+from archiver.groups.log.lives import Root
+from archiver.groups.positions.archived_position import State
+from archiver.groups.positions.positions_as_of import PositionsAsOf
 from archiver.store.port import ObjectKind
 from archiver.upkeep.control_check import check_control, control_problem
 from tests.support.commit_frames import commit_value, frame_of, position_key

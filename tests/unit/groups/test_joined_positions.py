@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_position import ArchivedPosition, PositionSource, State
-from archiver.groups.archived_until import ArchivedUntil, offsets_partition
-from archiver.groups.joined_positions import join_positions
-from archiver.groups.lives import AMBIGUOUS, Root
-from archiver.groups.position_rows import NO_ROW
-from archiver.groups.positions import PositionsAsOf
-from archiver.groups.snapshots import GroupSnapshot, SnapshotPosition, Snapshots
+from archiver.groups.log.archived_until import ArchivedUntil, offsets_partition
+from archiver.groups.log.lives import AMBIGUOUS, Root
+from archiver.groups.log.position_rows import NO_ROW
+from archiver.groups.positions.archived_position import ArchivedPosition, PositionSource, State
+from archiver.groups.positions.joined_positions import join_positions
+from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.snapshots import GroupSnapshot, SnapshotPosition, Snapshots
 from tests.support.simulated_offsets import draw_world, simulate
 
 HOUR = 3_600_000

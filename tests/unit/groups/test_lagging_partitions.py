@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.control import append_fact
-from archiver.archive.topics import LogEnd, TopicFact, read_topic, record_ends, record_topic
+from archiver.archive.format.control import append_fact
+from archiver.archive.notes.topics import LogEnd, TopicFact, read_topic, record_ends, record_topic
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_position import State
-from archiver.groups.archived_until import offsets_partition
+from archiver.groups.log.archived_until import offsets_partition
+from archiver.groups.positions.archived_position import State
 from archiver.upkeep.verify import check_listing
 from tests.support.topic_notes import note_of, topic_of
 from tests.unit.groups.test_shown_log import HOUR, NEW_YEAR_MS, OFFSETS, LogArchive, commit

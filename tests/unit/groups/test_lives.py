@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.groups.lives import AMBIGUOUS, NO_ROOT, NOT_ARCHIVED, PositionSpan, Root, life_at, lives_of
+from archiver.groups.log.lives import AMBIGUOUS, NO_ROOT, NOT_ARCHIVED, PositionSpan, Root, life_at, lives_of
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

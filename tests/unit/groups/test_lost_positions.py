@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.control import append_fact, is_as_written
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.groups import lost_positions
-from archiver.groups.archived_position import State
-from archiver.groups.lives import Root
-from archiver.groups.lost_positions import LostPositions, find_lost_positions
-from archiver.groups.snapshots import Snapshot, newest_first
+from archiver.archive.format.control import append_fact, is_as_written
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.groups.log.lives import Root
+from archiver.groups.positions import lost_positions
+from archiver.groups.positions.archived_position import State
+from archiver.groups.positions.lost_positions import LostPositions, find_lost_positions
+from archiver.groups.positions.snapshots import Snapshot, newest_first
 from tests.support.memory_store import MemoryStore
 
 Groups = Mapping[str, Mapping[str, Mapping[int, int]]]

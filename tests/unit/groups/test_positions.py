@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
-from archiver.groups.doubts import Doubt, Survivors
-from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED, Root
-from archiver.groups.positions import PositionsAsOf
+from archiver.groups.log.doubts import Doubt, Survivors
+from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED, Root
+from archiver.groups.positions.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
+from archiver.groups.positions.positions_as_of import PositionsAsOf
 from tests.support import simulated_backups
 from tests.support.commit_frames import Row, commit_value, position_key, text
 from tests.support.simulated_offsets import (

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.control import append_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import read_topic, record_cluster, record_topic
+from archiver.archive.format.control import append_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import read_topic, record_cluster, record_topic
 from archiver.cli.groups_show import groups_lines, groups_row
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.errors import UsageError
-from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
-from archiver.groups.shown import PositionFilter, ShownGroups, read_roots, show_groups
+from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED
+from archiver.groups.positions.shown import PositionFilter, ShownGroups, read_roots, show_groups
 from archiver.store.port import ObjectKind
 from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.memory_store import MemoryStore

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.catalog import find_topic
-from archiver.archive.control import append_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segment_writer import OpenSegment, SegmentLimits
-from archiver.archive.spool import Spool
-from archiver.archive.topics import PartitionSource, record_cluster, record_topic
+from archiver.archive.format.control import append_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.topics import PartitionSource, record_cluster, record_topic
+from archiver.archive.reading.catalog import find_topic
+from archiver.archive.segments.segment_writer import OpenSegment, SegmentLimits
+from archiver.archive.segments.spool import Spool
 from archiver.cli.groups_show import groups_lines, groups_row
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.errors import FalseFactsError, UsageError
-from archiver.groups.archived_log import read_log
-from archiver.groups.archived_position import State
-from archiver.groups.live_logs import LiveLog
-from archiver.groups.positions import PositionsAsOf
-from archiver.groups.shown import PositionFilter, ShownGroups, show_groups
-from archiver.kafka.cluster import OpenTransaction
+from archiver.groups.log.archived_log import read_log
+from archiver.groups.log.live_logs import LiveLog
+from archiver.groups.positions.archived_position import State
+from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.shown import PositionFilter, ShownGroups, show_groups
+from archiver.kafka.brokers.cluster import OpenTransaction
 from archiver.store.port import ObjectKind
 from tests.support.bucket_archive import put_false_entry
 from tests.support.commit_frames import commit_value, position_key

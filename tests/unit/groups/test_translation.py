@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from archiver.groups.archived_position import ArchivedPosition, PositionSource, State
-from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
-from archiver.groups.position_rows import NO_ROW
-from archiver.groups.translation import (
+from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED
+from archiver.groups.log.position_rows import NO_ROW
+from archiver.groups.positions.archived_position import ArchivedPosition, PositionSource, State
+from archiver.groups.target.translation import (
     UNSET,
     Fork,
     Kind,

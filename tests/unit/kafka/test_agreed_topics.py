@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.kafka.agreed_topics import agreed_topics
-from archiver.kafka.calls import Metadata, MetadataCall, TopicMetadata
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.codes import Code
+from archiver.kafka.brokers.calls import Metadata, MetadataCall, TopicMetadata
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.codes import Code
+from archiver.kafka.topics.agreed_topics import agreed_topics
 
 Told = dict[str, str | Code]  # a topic id, or why there is none
 

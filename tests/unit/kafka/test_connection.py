@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.errors import KafkaTemporaryError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.connection import _FrameProtocol
-from archiver.kafka.settings import KafkaSettings
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.connection import _FrameProtocol
+from archiver.kafka.login.settings import KafkaSettings
 
 
 async def received(frames: Sequence[bytes], piece_bytes: Sequence[int]) -> list[bytes]:

@@ -7,13 +7,13 @@ from typing import Any, cast
 import pytest
 
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.kafka import emptiness
-from archiver.kafka.calls import EARLIEST_LOCAL_TIMESTAMP, ListedOffset, ListOffsetsCall
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.codes import broker_error
-from archiver.kafka.configs import TopicConfigs
-from archiver.kafka.emptiness import prove_empty
-from archiver.kafka.fetch import Fetched, FetchProblem, FetchTarget
+from archiver.kafka.brokers.calls import EARLIEST_LOCAL_TIMESTAMP, ListedOffset, ListOffsetsCall
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.codes import broker_error
+from archiver.kafka.records import emptiness
+from archiver.kafka.records.emptiness import prove_empty
+from archiver.kafka.records.fetch import Fetched, FetchProblem, FetchTarget
+from archiver.kafka.topics.configs import TopicConfigs
 
 TARGET = FetchTarget(topic="t", topic_id="id", partition=0, offset=100)
 NOTHING = Fetched(

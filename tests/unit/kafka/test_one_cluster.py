@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from archiver.errors import StrangerError
-from archiver.kafka.calls import Metadata
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.settings import KafkaSettings
+from archiver.kafka.brokers.calls import Metadata
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.login.settings import KafkaSettings
 
 
 def metadata(cluster_id: str) -> Metadata:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.kafka.rights import Operation, missing_among
+from archiver.kafka.topics.rights import Operation, missing_among
 
 READ, WRITE, DELETE, DESCRIBE = Operation
 

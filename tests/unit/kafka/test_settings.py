@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from archiver.errors import KafkaError, UsageError
-from archiver.kafka.settings import KafkaSettings
-from archiver.kafka.tokens import Token, Tokens
-from archiver.process.logs import warn_once
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.login.tokens import Token, Tokens
+from archiver.process.output.logs import warn_once
 from tests.support.secure_broker import Certificates
 
 

@@ -13,11 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.codes import TEMPORARY, Code, broker_error
-from archiver.kafka.fetch import Divergence, FetchCall, Fetched, FetchProblem, FetchTarget, fetch, problem_of
-from archiver.kafka.produce import ProduceCall, ProduceOutcome, outcome_of
-from archiver.kafka.wire import AnswerReader, MalformedAnswerError, RequestWriter, uuid_bytes, uuid_text, uvarint
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.codes import TEMPORARY, Code, broker_error
+from archiver.kafka.brokers.wire import (
+    AnswerReader,
+    MalformedAnswerError,
+    RequestWriter,
+    uuid_bytes,
+    uuid_text,
+    uvarint,
+)
+from archiver.kafka.records.fetch import Divergence, FetchCall, Fetched, FetchProblem, FetchTarget, fetch, problem_of
+from archiver.kafka.records.produce import ProduceCall, ProduceOutcome, outcome_of
 
 TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"  # bytes 0 to 15, as Kafka's Uuid.toString prints them
 

@@ -1,4 +1,4 @@
-from archiver.process.backoff import Backoff
+from archiver.process.running.backoff import Backoff
 
 
 def test_each_pause_is_twice_the_one_before_up_to_the_longest() -> None:

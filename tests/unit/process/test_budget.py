@@ -2,7 +2,7 @@
 
 import asyncio
 
-from archiver.process.budget import ByteBudget
+from archiver.process.running.budget import ByteBudget
 
 
 def test_reservations_wait_in_line_for_what_is_free() -> None:

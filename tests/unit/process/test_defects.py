@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import archiver.archive.holdings
-from archiver.backup.run_service import _sweep_daily
+import archiver.archive.reading.holdings
+from archiver.backup.service.run_service import _sweep_daily
 from archiver.cli.main import main
 from archiver.errors import UsageError
-from archiver.process.defects import LIFETIME_S, as_ours, sweep_defects, write_down
-from archiver.process.workers import workers
+from archiver.process.output.defects import LIFETIME_S, as_ours, sweep_defects, write_down
+from archiver.process.running.workers import workers
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def broken(*_: object) -> None:
 def test_no_traceback_reaches_the_user(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(archiver.archive.holdings, "summarize", broken)
+    monkeypatch.setattr(archiver.archive.reading.holdings, "summarize", broken)
     assert main(["ls", "--url", "s3://bucket"]) == 1
     out, err = capsys.readouterr()
     (line,) = err.splitlines()
@@ -123,7 +123,7 @@ def test_the_next_defect_deletes_old_ones_and_one_that_was_deleted_is_written_ag
 def test_a_backup_that_runs_for_ever_deletes_old_ones_every_day(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archiver.backup.run_service._DAY_S", 0.01)
+    monkeypatch.setattr("archiver.backup.service.run_service._DAY_S", 0.01)
 
     async def run() -> None:
         with workers(1, "test") as pool:

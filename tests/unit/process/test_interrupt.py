@@ -77,7 +77,7 @@ def test_it_is_there_before_anything_else() -> None:
 
 HANGS = """
 import asyncio, os, signal, time
-from archiver.process import signals
+from archiver.process.running import signals
 signals._END_S = 0.5
 async def work():
     stop = signals.stop_on_signals()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.process.json_values import parse_json, parsed_bytes
+from archiver.process.values.json_values import parse_json, parsed_bytes
 
 PAIR = r"\ud83d\ude00"
 LARGE = 1 << 20

@@ -14,8 +14,8 @@ import pytest
 
 from archiver.cli.output import complain, complain_of
 from archiver.errors import ArchiverError
-from archiver.process.logs import LogField, LogFormat, progress_log, set_up_logs
-from archiver.process.progress import Eta, Progress, spell_seconds
+from archiver.process.output.logs import LogField, LogFormat, progress_log, set_up_logs
+from archiver.process.output.progress import Eta, Progress, spell_seconds
 
 log = logging.getLogger("archiver.test")
 

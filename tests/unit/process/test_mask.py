@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from archiver.process.mask import without_query, without_secrets
+from archiver.process.output.mask import without_query, without_secrets
 
 
 @pytest.mark.parametrize(

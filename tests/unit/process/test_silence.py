@@ -1,4 +1,4 @@
-from archiver.process.silence import SilenceCounter
+from archiver.process.running.silence import SilenceCounter
 
 
 class Clock:

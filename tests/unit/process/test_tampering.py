@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from archiver.process.caches import CachePlace
-from archiver.process.jvm_classes import options_to_read, options_to_write
-from archiver.process.tampering import exposure
+from archiver.process.machine.caches import CachePlace
+from archiver.process.machine.jvm_classes import options_to_read, options_to_write
+from archiver.process.machine.tampering import exposure
 from tests.support.strangers import NOBODY
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")

@@ -11,19 +11,19 @@ from unicodedata import category
 
 import pytest
 
-import archiver.archive.catalog
-import archiver.archive.handle
-import archiver.archive.plain_records
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+import archiver.archive.format.handle
+import archiver.archive.reading.catalog
+import archiver.archive.reading.plain_records
+from archiver.archive.copies.archived_topic import ArchivedTopic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.cli.main import main
 from archiver.codec.avro import encode_header
 from archiver.codec.compression import BlockCodec
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.logs import LogField, set_up_logs
-from archiver.process.progress import Progress
-from archiver.process.text import printable, printable_json, spell_name
+from archiver.process.output.logs import LogField, set_up_logs
+from archiver.process.output.progress import Progress
+from archiver.process.output.text import printable, printable_json, spell_name
 from tests.support.memory_store import MemoryStore
 
 # By Unicode's own classes: commands, halves of pairs, ends of lines and paragraphs, and format characters.
@@ -85,14 +85,14 @@ def test_records_and_complaints_of_cat_do_nothing(
     topic = ArchivedTopic(topic="orders", life=0, fact=None, partitions={}, damaged={}, other_lives=())
 
     def read_records(
-        *_: object, report_problem: "archiver.archive.catalog.ReportProblem", **__: object
+        *_: object, report_problem: "archiver.archive.reading.catalog.ReportProblem", **__: object
     ) -> list[dict[str, str]]:
         report_problem(f"{HOSTILE}: damaged")
         return [{"value": HOSTILE}]
 
-    monkeypatch.setattr(archiver.archive.handle, "open_archive", lambda _: Archive(MemoryStore(), Layout()))
-    monkeypatch.setattr(archiver.archive.catalog, "find_topic", lambda *_, **__: topic)
-    monkeypatch.setattr(archiver.archive.plain_records, "read_records", read_records)
+    monkeypatch.setattr(archiver.archive.format.handle, "open_archive", lambda _: Archive(MemoryStore(), Layout()))
+    monkeypatch.setattr(archiver.archive.reading.catalog, "find_topic", lambda *_, **__: topic)
+    monkeypatch.setattr(archiver.archive.reading.plain_records, "read_records", read_records)
     assert main(["cat", "orders", "--url", "s3://bucket"]) == 3
     out, err = capsys.readouterr()
     assert json.loads(out) == {"value": HOSTILE}
@@ -117,7 +117,7 @@ def test_only_lines_of_ours_are_lines(
     def fail(*_: object) -> None:
         raise error("first\nsecond\x1b[2J")
 
-    monkeypatch.setattr("archiver.archive.holdings.summarize", fail)
+    monkeypatch.setattr("archiver.archive.reading.holdings.summarize", fail)
     assert main(["ls", "--url", "s3://bucket"]) > 1
     said = capsys.readouterr().err
     assert len(said.splitlines()) == lines

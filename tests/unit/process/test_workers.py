@@ -4,7 +4,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from archiver.process.workers import Workers, side_by_side
+from archiver.process.running.workers import Workers, side_by_side
 
 
 def test_results_and_errors_come_back() -> None:

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.parts import ObjectPart
-from archiver.archive.record_counts import Count
+from archiver.archive.segments.parts import ObjectPart
+from archiver.archive.segments.record_counts import Count
 from archiver.errors import NotWholeError
-from archiver.kafka.produce import ProducerIdentity
-from archiver.restore.claim_check import check_claim, check_topic_claim
-from archiver.restore.claims import Contents, PartitionClaim, TopicClaim, TopicContents
-from archiver.restore.task import RestoreTask
+from archiver.kafka.records.produce import ProducerIdentity
+from archiver.restore.plan.claim_check import check_claim, check_topic_claim
+from archiver.restore.plan.claims import Contents, PartitionClaim, TopicClaim, TopicContents
+from archiver.restore.plan.task import RestoreTask
 from tests.unit.restore.test_repartition_source import task_of
 
 TASK = replace(task_of(1).source, wanted=Count(20, 30), parts=(ObjectPart("a", 0), ObjectPart("b", 10)), partition=0)

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from archiver.archive.control import append_fact
-from archiver.archive.topics import record_topic
+from archiver.archive.format.control import append_fact
+from archiver.archive.notes.topics import record_topic
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
-from archiver.groups.archived_position import ArchivedPosition, State
-from archiver.groups.shown import PositionFilter, show_groups
-from archiver.restore.deleted_positions import with_lost_positions
+from archiver.groups.positions.archived_position import ArchivedPosition, State
+from archiver.groups.positions.shown import PositionFilter, show_groups
+from archiver.restore.groups.deleted_positions import with_lost_positions
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offsets_archive import OffsetsArchive, refuse_problem
 from tests.support.records import Rec

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from archiver.errors import KafkaError
-from archiver.kafka.cluster import Refusal
-from archiver.kafka.codes import Code, broker_error
-from archiver.restore.fill_terms import Accepted, accepted
+from archiver.kafka.brokers.cluster import Refusal
+from archiver.kafka.brokers.codes import Code, broker_error
+from archiver.restore.targets.fill_terms import Accepted, accepted
 
 Configs = Mapping[str, str]
 WANTED = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": "2147483647", "segment.ms": "9"}

@@ -2,11 +2,11 @@
 
 import pytest
 
-from archiver.groups.archived_position import PositionSource, State
-from archiver.groups.lives import AMBIGUOUS
-from archiver.groups.translation import Reason
-from archiver.kafka.group_positions import ListedGroup
-from archiver.restore.group_preview import GroupPreview, count_positions
+from archiver.groups.log.lives import AMBIGUOUS
+from archiver.groups.positions.archived_position import PositionSource, State
+from archiver.groups.target.translation import Reason
+from archiver.kafka.groups.group_positions import ListedGroup
+from archiver.restore.groups.group_preview import GroupPreview, count_positions
 from tests.unit.restore.test_group_restore import position
 
 WHOLE = {("orders", 0), ("orders", 1)}

@@ -7,24 +7,24 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import record_topic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
-from archiver.groups.application_decisions import PositionOutcome
-from archiver.groups.application_report import ApplicationReport, GroupReport, PositionReport
-from archiver.groups.archived_position import ArchivedPosition, Cause, State
-from archiver.groups.backup_groups import archivers_groups, groups_left_out
-from archiver.groups.lives import AMBIGUOUS, NOT_ARCHIVED
-from archiver.groups.position_rows import NO_ROW
-from archiver.groups.translation import RestoredPartition, TargetPartition
-from archiver.groups.wanted_positions import WantedPosition
-from archiver.kafka.client import KafkaClient
-from archiver.kafka.group_positions import GroupPosition
-from archiver.restore.group_restore import GroupPlan, parse_group_renames, plan_group_positions, with_set_earlier
-from archiver.restore.removed_positions import Removed, judge_removed
-from archiver.restore.restored_partitions import RestoredTopic, RestoredTopics
+from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED
+from archiver.groups.log.position_rows import NO_ROW
+from archiver.groups.positions.archived_position import ArchivedPosition, Cause, State
+from archiver.groups.target.application_decisions import PositionOutcome
+from archiver.groups.target.application_report import ApplicationReport, GroupReport, PositionReport
+from archiver.groups.target.backup_groups import archivers_groups, groups_left_out
+from archiver.groups.target.translation import RestoredPartition, TargetPartition
+from archiver.groups.target.wanted_positions import WantedPosition
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.groups.group_positions import GroupPosition
+from archiver.restore.groups.group_restore import GroupPlan, parse_group_renames, plan_group_positions, with_set_earlier
+from archiver.restore.groups.removed_positions import Removed, judge_removed
+from archiver.restore.groups.restored_partitions import RestoredTopic, RestoredTopics
 from archiver.store.address import group_of
 from tests.support.memory_store import MemoryStore
 from tests.support.offset_maps import map_of

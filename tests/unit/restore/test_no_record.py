@@ -2,11 +2,11 @@
 
 import pytest
 
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.inventory import EMPTY_PARTITION
+from archiver.archive.copies.archived_topic import ArchivedTopic
+from archiver.archive.index.inventory import EMPTY_PARTITION
 from archiver.codec.selection import TopicSelection
-from archiver.restore.plan import told_of_no_record, with_objects
-from archiver.restore.request import RestoreRequest
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_plan import told_of_no_record, with_objects
 
 PART = RestoreRequest(wanted=TopicSelection(from_ms=5))
 

@@ -8,23 +8,23 @@ from typing import cast
 
 import pytest
 
-from archiver.archive.archived_topic import ArchivedTopic, CopyStretch
-from archiver.archive.control import append_fact, encode_fact
-from archiver.archive.handle import Archive
-from archiver.archive.inventory import arrange
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.lost_control import lost_control_objects
-from archiver.archive.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
-from archiver.archive.roles import Generation
-from archiver.archive.segment_facts import PartFacts
-from archiver.archive.segments import Segment
+from archiver.archive.copies.archived_topic import ArchivedTopic, CopyStretch
+from archiver.archive.copies.roles import Generation
+from archiver.archive.format.control import append_fact, encode_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.inventory import arrange
+from archiver.archive.reading.lost_control import lost_control_objects
+from archiver.archive.segments.partition_segments import Segment
+from archiver.archive.segments.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
+from archiver.archive.segments.segment_facts import PartFacts
 from archiver.codec.selection import Selection
 from archiver.errors import CorruptSegmentError, NotWholeError, StoreTemporaryError
-from archiver.process.columns import Chain, Texts
-from archiver.restore import noted_plan
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.plan import PartitionPlan, TopicPlan, plan_restore
-from archiver.restore.request import RestoreRequest
+from archiver.process.values.columns import Chain, Texts
+from archiver.restore.plan import noted_plan
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan, plan_restore
 from archiver.store.port import Body, ObjectKind
 from archiver.upkeep.control_check import check_control
 from tests.support.memory_store import MemoryStore

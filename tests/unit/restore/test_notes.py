@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.control import encode_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.format.control import encode_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.errors import NotWholeError
-from archiver.kafka.produce import ProducerIdentity
-from archiver.restore.claim_stream import ClaimStream, partition_claims
-from archiver.restore.claims import Contents, PartitionClaim
-from archiver.restore.notes import RestoreNotes
+from archiver.kafka.records.produce import ProducerIdentity
+from archiver.restore.plan.claim_stream import ClaimStream, partition_claims
+from archiver.restore.plan.claims import Contents, PartitionClaim
+from archiver.restore.plan.restore_notes import RestoreNotes
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.inventory import EMPTY_PARTITION
-from archiver.archive.topics import Life, TopicFact
+from archiver.archive.copies.archived_topic import ArchivedTopic
+from archiver.archive.index.inventory import EMPTY_PARTITION
+from archiver.archive.notes.topics import Life, TopicFact
 from archiver.codec.selection import TopicSelection
-from archiver.restore.plan import plan_restore, told_beside
-from archiver.restore.request import RestoreRequest
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_plan import plan_restore, told_beside
 
 FAR = 999_999
 

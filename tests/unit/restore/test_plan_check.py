@@ -8,17 +8,17 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from archiver.archive.archived_topic import ArchivedTopic
-from archiver.archive.inventory import PartitionInventory, arrange
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
-from archiver.archive.segment_facts import PartFacts
-from archiver.archive.segments import Segment
+from archiver.archive.copies.archived_topic import ArchivedTopic
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.index.inventory import PartitionInventory, arrange
+from archiver.archive.segments.partition_segments import Segment
+from archiver.archive.segments.parts import Chosen, FactsOfParts, ObjectPart, ObjectParts
+from archiver.archive.segments.segment_facts import PartFacts
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.columns import Chain, Numbers, Texts
-from archiver.restore.plan import PartitionPlan, RestorePlan, TopicPlan, plan_restore
-from archiver.restore.plan_check import PlanCheck
-from archiver.restore.request import RestoreRequest
+from archiver.process.values.columns import Chain, Numbers, Texts
+from archiver.restore.plan.plan_check import PlanCheck
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_plan import PartitionPlan, RestorePlan, TopicPlan, plan_restore
 from tests.support.segments import facts_of
 
 LAYOUT = Layout("archive")

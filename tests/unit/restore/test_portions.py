@@ -2,8 +2,8 @@
 
 import pytest
 
-from archiver.restore.plan import TopicPlan
-from archiver.restore.targets import cut_into_portions
+from archiver.restore.plan.restore_plan import TopicPlan
+from archiver.restore.targets.targets import cut_into_portions
 
 
 def topic(name: str) -> TopicPlan:

@@ -3,16 +3,16 @@
 import random
 from collections.abc import Iterator
 
-from archiver.archive.record_counts import Count
+from archiver.archive.segments.record_counts import Count
 from archiver.codec.frame import Frame
 from archiver.codec.selection import ALL_RECORDS
 from archiver.codec.tally import Tally
 from archiver.config.model import StorageConfig
-from archiver.kafka.produce import ProducerIdentity
-from archiver.kafka.settings import KafkaSettings
-from archiver.restore.repartition_source import SourceTask, _encode
-from archiver.restore.request import BATCH_BYTES, SENT_BATCH_BYTES
-from archiver.restore.task import RestoreTask
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.records.produce import ProducerIdentity
+from archiver.restore.fill.repartition_source import SourceTask, _encode
+from archiver.restore.plan.request import BATCH_BYTES, SENT_BATCH_BYTES
+from archiver.restore.plan.task import RestoreTask
 from tests.support.frames import frame_of
 from tests.support.records import Rec
 

@@ -7,7 +7,7 @@ import pytest
 
 from archiver.codec.selection import TopicSelection
 from archiver.errors import UsageError
-from archiver.restore.request import (
+from archiver.restore.plan.request import (
     Existing,
     RestoreRequest,
     Retention,

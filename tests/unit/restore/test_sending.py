@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from archiver.restore.sending import RateLimit
+from archiver.restore.fill.sending import RateLimit
 
 RATE = 1000  # bytes a second
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.control import append_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.topics import Branch, record_branch, record_topic
+from archiver.archive.format.control import append_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.topics import Branch, record_branch, record_topic
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError
-from archiver.groups.translation import Fork
-from archiver.restore.source_lives import SourceLives
+from archiver.groups.target.translation import Fork
+from archiver.restore.groups.source_lives import SourceLives
 from archiver.store.port import ObjectKind
 from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.memory_store import MemoryStore

@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.errors import TargetError
-from archiver.kafka.admin import ToCreate
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.request import Existing
-from archiver.restore.target_creation import TargetCreation
-from archiver.restore.target_survey import Survey
+from archiver.kafka.topics.admin import ToCreate
+from archiver.restore.plan.request import Existing
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.targets.target_creation import TargetCreation
+from archiver.restore.targets.target_survey import Survey
 from tests.support.memory_store import MemoryStore
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.parts import ObjectPart
-from archiver.archive.record_counts import Count
-from archiver.archive.segment_facts import PartFacts
+from archiver.archive.segments.parts import ObjectPart
+from archiver.archive.segments.record_counts import Count
+from archiver.archive.segments.segment_facts import PartFacts
 from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec
 from archiver.codec.selection import ALL_RECORDS, Selection
-from archiver.restore.plan import PartitionPlan, TopicPlan
-from archiver.restore.target_limits import (
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
+from archiver.restore.plan.target_limits import (
     batch_limits,
     expiring_records,
     fill_problems,

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.control import append_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.parts import ObjectPart
-from archiver.archive.segment_facts import PartFacts
+from archiver.archive.format.control import append_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.segments.parts import ObjectPart
+from archiver.archive.segments.segment_facts import PartFacts
 from archiver.codec.selection import ALL_RECORDS
 from archiver.errors import NotWholeError, UsageError
-from archiver.kafka.produce import ProducerIdentity
-from archiver.restore import noted_plan
-from archiver.restore.claim_stream import partition_claims
-from archiver.restore.claims import PartitionClaim
-from archiver.restore.noted_plan import last_object
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.plan import PartitionPlan, TopicPlan
-from archiver.restore.target_notes import NotedTargets, list_targets, read_noted_targets
+from archiver.kafka.records.produce import ProducerIdentity
+from archiver.restore.groups.target_notes import NotedTargets, list_targets, read_noted_targets
+from archiver.restore.plan import noted_plan
+from archiver.restore.plan.claim_stream import partition_claims
+from archiver.restore.plan.claims import PartitionClaim
+from archiver.restore.plan.noted_plan import last_object
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout("archive")

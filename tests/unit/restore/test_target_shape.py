@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.control import append_fact, latest_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.format.control import append_fact, latest_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.errors import NotWholeError
-from archiver.kafka.cluster import Replicas, TopicDescription
-from archiver.restore.archived_logs import ArchivedLogs
-from archiver.restore.notes import RestoreNotes
-from archiver.restore.plan_check import PlanCheck
-from archiver.restore.request import RestoreRequest
-from archiver.restore.strangers import advice_for
-from archiver.restore.target_shape import regrown_problems
-from archiver.restore.target_survey import Survey, Surveyor
+from archiver.kafka.brokers.cluster import Replicas, TopicDescription
+from archiver.restore.fill.strangers import advice_for
+from archiver.restore.plan.plan_check import PlanCheck
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.purge.archived_logs import ArchivedLogs
+from archiver.restore.targets.target_shape import regrown_problems
+from archiver.restore.targets.target_survey import Survey, Surveyor
 from tests.support.memory_store import MemoryStore
 from tests.unit.restore.test_noted_plan import plan_of
 from tests.unit.restore.test_repartition_source import task_of

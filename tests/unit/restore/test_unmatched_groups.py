@@ -5,15 +5,15 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import ArchiverConfig
-from archiver.groups import shown
-from archiver.groups.archived_position import ArchivedPosition
-from archiver.groups.shown import PositionFilter, ShownGroups, ShownPosition
-from archiver.restore.group_restore import GroupRequest
-from archiver.restore.unmatched_groups import unmatched_problem
+from archiver.groups.positions import shown
+from archiver.groups.positions.archived_position import ArchivedPosition
+from archiver.groups.positions.shown import PositionFilter, ShownGroups, ShownPosition
+from archiver.restore.groups.group_restore import GroupRequest
+from archiver.restore.groups.unmatched_groups import unmatched_problem
 from archiver.store.address import group_of
 from tests.support.memory_store import MemoryStore
 from tests.unit.restore.test_group_restore import position

@@ -8,13 +8,13 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PythonException
 
-from archiver.archive.gone_objects import gone_error
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept
+from archiver.archive.reading.gone_objects import gone_error
 from archiver.errors import ArchiverError, SweptError, TemporaryError, UsageError
-from archiver.spark.failure import failure_of, jvm_errors_as_ours, raised_in
-from archiver.spark.tasks import run_on_spark
+from archiver.spark.session.failure import failure_of, jvm_errors_as_ours, raised_in
+from archiver.spark.session.tasks import run_on_spark
 from tests.support.memory_store import MemoryStore
 
 _ABORTED = (

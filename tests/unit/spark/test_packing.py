@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from archiver.errors import ArchiverError, UsageError
-from archiver.spark import packing
-from archiver.spark.packing import pack_environment
+from archiver.spark.session import packing
+from archiver.spark.session.packing import pack_environment
 
 ABI = str(sysconfig.get_config_var("SOABI"))
 

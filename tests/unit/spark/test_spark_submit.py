@@ -3,7 +3,7 @@
 import pytest
 from pyspark import SparkConf
 
-from archiver.spark.spark_submit import _is_encrypted, is_local
+from archiver.spark.session.spark_submit import _is_encrypted, is_local
 
 _AUTHENTICATED = {"spark.authenticate": "true"}
 

@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from archiver.archive.archived_topic import wanted_readings
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segments import Segment, SegmentSlice
+from archiver.archive.copies.archived_topic import wanted_readings
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.segments.partition_segments import Segment, SegmentSlice
 from archiver.codec.selection import ALL_RECORDS, FIRST_LONG, LAST_LONG, Selection
 from archiver.errors import UsageError
 from archiver.spark.table.filters import Narrowing

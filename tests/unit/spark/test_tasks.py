@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from archiver.errors import ArchiverError
-from archiver.restore.sending import RateLimit
-from archiver.spark import tasks
+from archiver.restore.fill.sending import RateLimit
+from archiver.spark.session import tasks
 
 
 class Tracker:

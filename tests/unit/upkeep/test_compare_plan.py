@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.inventory import arrange
-from archiver.archive.layout import SegmentKey
-from archiver.archive.segment_facts import Hole, HoleCause
-from archiver.archive.segments import Segment
-from archiver.archive.store_clock import from_epoch_ms
-from archiver.kafka.cluster import PartitionOffsets
+from archiver.archive.format.layout import SegmentKey
+from archiver.archive.format.store_clock import from_epoch_ms
+from archiver.archive.index.inventory import arrange
+from archiver.archive.segments.partition_segments import Segment
+from archiver.archive.segments.segment_facts import Hole, HoleCause
+from archiver.kafka.brokers.cluster import PartitionOffsets
 from archiver.upkeep.compare import _plan_partition
 from tests.support.segments import facts_of
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-import archiver.archive.block_budget
+import archiver.archive.segments.block_budget
 import archiver.upkeep.lost_keys
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.segments import Segment, SegmentSlice
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.segments.partition_segments import Segment, SegmentSlice
 from archiver.codec.avro import SYNC_BYTES
 from archiver.store.port import ObjectKind
 from archiver.upkeep.comparison import PartitionComparison
@@ -48,7 +48,7 @@ def test_what_kafka_still_has_is_found_in_an_object_of_many_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     for limit in ("BLOCK_BYTES", "_LEAST_BLOCK_BYTES"):
-        monkeypatch.setattr(archiver.archive.block_budget, limit, 200)
+        monkeypatch.setattr(archiver.archive.segments.block_budget, limit, 200)
     chance = random.Random(seed)
     archived = sorted(chance.sample(range(2, 300), 90))
     still_there = sorted(chance.sample(archived, chance.choice([1, 20, 89, 90])))

@@ -16,21 +16,21 @@ import pytest
 import zstandard
 from fastavro.read import HEADER_SCHEMA
 
-import archiver.archive.lookup
-from archiver.archive.chosen_records import check_chosen, decode_chosen, encode_chosen
-from archiver.archive.control import Fact, append_fact, encode_fact
-from archiver.archive.fresh_entries import FreshEntries
-from archiver.archive.handle import Archive
-from archiver.archive.holdings import read_contents
-from archiver.archive.index_file import IndexEntry
-from archiver.archive.index_generations import append_to_index, merge_index
-from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
-from archiver.archive.listing import list_strangers
-from archiver.archive.probe import probe_key, probe_store
-from archiver.archive.segment import open_segment
-from archiver.archive.segment_facts import SegmentFacts, _checksum, facts_from_metadata
-from archiver.archive.topics import Branch, read_topic, record_branch, record_cluster, record_topic
-from archiver.backup.indexer import Indexer
+import archiver.archive.index.lookup
+from archiver.archive.format.control import Fact, append_fact, encode_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
+from archiver.archive.index.fresh_entries import FreshEntries
+from archiver.archive.index.index_file import IndexEntry
+from archiver.archive.index.index_generations import append_to_index, merge_index
+from archiver.archive.notes.topics import Branch, read_topic, record_branch, record_cluster, record_topic
+from archiver.archive.reading.holdings import read_contents
+from archiver.archive.restores.chosen_records import check_chosen, decode_chosen, encode_chosen
+from archiver.archive.segments.listing import list_strangers
+from archiver.archive.segments.probe import probe_key, probe_store
+from archiver.archive.segments.segment import open_segment
+from archiver.archive.segments.segment_facts import SegmentFacts, _checksum, facts_from_metadata
+from archiver.backup.service.indexer import Indexer
 from archiver.cli.inspect import inspection_lines
 from archiver.codec.avro import decode_blocks, decode_header, encode_header
 from archiver.codec.compression import BlockCodec
@@ -132,7 +132,7 @@ def test_where_a_sweep_died_half_way_records_are_compared(store: MemoryStore, tm
 
 
 def test_how_many_objects_were_asked_is_told(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.archive.lookup, "_REPORT_EVERY", 2)
+    monkeypatch.setattr(archiver.archive.index.lookup, "_REPORT_EVERY", 2)
     told: list[tuple[int, int]] = []
     check_listing(Archive(store, LAYOUT), report_progress=lambda *how_far: told.append(how_far))
     assert told == [(2, 3)]
@@ -527,7 +527,7 @@ def test_objects_that_no_file_of_the_index_has_are_logged(
 
 def test_looking_at_an_archive_writes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every object is asked for, and those that an index should have known are no news to it."""
-    monkeypatch.setattr("archiver.archive.learned_facts._MANY", 1)
+    monkeypatch.setattr("archiver.archive.index.learned_facts._MANY", 1)
     before = set(store.objects)
     check_listing(Archive(store, LAYOUT))
     assert set(store.objects) == before

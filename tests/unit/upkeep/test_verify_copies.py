@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.gone_objects import gone_error
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.reading.gone_objects import gone_error
 from archiver.errors import SweptError
 from archiver.store.port import ObjectInfo
 from archiver.upkeep.verify import ListingReport, check_listing

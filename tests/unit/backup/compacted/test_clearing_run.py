@@ -9,7 +9,9 @@ from random import Random
 
 import pytest
 
-from archiver.archive.roles import (
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.copy_catalog import CopyCatalog
+from archiver.archive.copies.roles import (
     CompleteCopy,
     EntryType,
     Generation,
@@ -19,11 +21,10 @@ from archiver.archive.roles import (
     RolePlace,
     read_newest_entry,
 )
-from archiver.backup.compacted import clearing_run, entries
-from archiver.backup.compacted.clearing import NO_LOG, ClearingRules, LogBounds
-from archiver.backup.compacted.clearing_run import ClearingReport, clear_copies
-from archiver.backup.compacted.clearing_survey import ClearingSurvey
-from archiver.backup.compacted.copy_catalog import CopyCatalog
+from archiver.backup.compacted.clearing import clearing_run
+from archiver.backup.compacted.clearing.clearing_rules import NO_LOG, ClearingRules, LogBounds
+from archiver.backup.compacted.clearing.clearing_run import ClearingReport, clear_copies
+from archiver.backup.compacted.clearing.clearing_survey import ClearingSurvey
 from archiver.errors import StoreError, StoreTemporaryError
 from archiver.store.port import ObjectInfo, ReadBuffer
 from tests.support.frames import frame_of

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from archiver.archive.layout import SegmentKey
-from archiver.backup.compacted import entries
-from archiver.backup.compacted.copy_catalog import CopyCatalog
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.copy_catalog import CopyCatalog
+from archiver.archive.format.layout import SegmentKey
 from tests.support.memory_store import CountingStore
 from tests.support.segments import facts_of
 from tests.support.standing_copies import PLACE, StandingCopies, copy_of, generation

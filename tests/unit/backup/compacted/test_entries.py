@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.control import append_fact, read_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.roles import (
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.roles import (
     HISTORY,
     MOST_LEFT,
     CompleteCopy,
@@ -21,7 +19,9 @@ from archiver.archive.roles import (
     read_newest_entry,
     read_role_log,
 )
-from archiver.backup.compacted import entries
+from archiver.archive.format.control import append_fact, read_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.errors import CorruptSegmentError
 from tests.support.memory_store import MemoryStore
 

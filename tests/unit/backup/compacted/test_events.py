@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.roles import RolePlace
-from archiver.backup.compacted.events import CoordinationEvent, decode_event, encode_event
-from archiver.backup.compacted.turn import ACTIVATE, PASSIVATE
+from archiver.archive.copies.roles import RolePlace
+from archiver.backup.compacted.turn.events import CoordinationEvent, decode_event, encode_event
+from archiver.backup.compacted.turn.turn_decisions import ACTIVATE, PASSIVATE
 from archiver.codec.rows import PlainRecord, plain_records_of
 from tests.support.brokers import REPOSITORY
 

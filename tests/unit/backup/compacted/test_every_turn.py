@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.roles import CompleteCopy, RoleEntry
-from archiver.backup.compacted import turn as turns
+from archiver.archive.copies.roles import CompleteCopy, RoleEntry
+from archiver.backup.compacted.turn import turn_decisions as turns
 from tests.support.compacted_world import (
     Bounds,
     Model,

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from archiver.archive.moments import Moment
-from archiver.backup.compacted import freshness
-from archiver.backup.compacted.freshness import Answer, Freshness, begun, note_answer, note_durable, note_limit
+from archiver.archive.copies.moments import Moment
+from archiver.backup.compacted.turn import freshness
+from archiver.backup.compacted.turn.freshness import Answer, Freshness, begun, note_answer, note_durable, note_limit
 
 LIMIT_MS = 100
 BEGUN = begun(Moment(0, 0))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from archiver.archive.roles import CompleteCopy, RoleEntry
-from archiver.backup.compacted import entries
-from archiver.backup.compacted.copy_catalog import CopyCatalog
-from archiver.backup.compacted.holder_watch import HolderWatch
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.copy_catalog import CopyCatalog
+from archiver.archive.copies.roles import CompleteCopy, RoleEntry
+from archiver.backup.compacted.turn.holder_watch import HolderWatch
 from tests.support.memory_store import CountingStore
 from tests.support.standing_copies import PLACE, StandingCopies, copy_of
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from archiver.backup.compacted.alarms import AlarmKind
-from archiver.backup.compacted.instance_metrics import (
+from archiver.backup.compacted.clearing.alarms import AlarmKind
+from archiver.backup.compacted.turn.turn_decisions import PASSIVATE, Role
+from archiver.backup.compacted.work.instance_metrics import (
     INSTANCE_METRICS,
     NOTHING_SEEN,
     CopyCounts,
@@ -11,8 +12,7 @@ from archiver.backup.compacted.instance_metrics import (
     InstanceMetrics,
     TurnState,
 )
-from archiver.backup.compacted.turn import PASSIVATE, Role
-from archiver.backup.metrics import METRICS, Metrics
+from archiver.backup.reports.metrics import METRICS, Metrics
 from tests.unit.backup.test_metrics import Series, at, scrape, series_of
 
 NOW_MS = 1_700_000_000_000

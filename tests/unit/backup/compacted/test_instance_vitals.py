@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.store_clock import since_boot_s
-from archiver.backup.compacted.instance_vitals import InstanceVitals
-from archiver.backup.compacted.partition_turn import PartitionTurn
-from archiver.backup.troubles import Troubles
+from archiver.archive.format.store_clock import since_boot_s
+from archiver.backup.compacted.work.instance_vitals import InstanceVitals
+from archiver.backup.compacted.work.partition_turn import PartitionTurn
+from archiver.backup.reports.troubles import Troubles
 from archiver.config.model import ArchiverConfig
 from archiver.errors import ArchiverError, StoreTemporaryError, TopicGoneError
 from tests.support.standing_copies import StandingCopies

@@ -4,16 +4,16 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import LAST_FACT_NUMBER, Layout
-from archiver.archive.moments import NotedLimits, read_notes
-from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
-from archiver.backup.compacted.service import InstanceRequest, InstanceService
-from archiver.backup.troubles import Troubles
+from archiver.archive.copies.moments import NotedLimits, read_notes
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import LAST_FACT_NUMBER, Layout
+from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
+from archiver.backup.compacted.work.instance_service import InstanceRequest, InstanceService
+from archiver.backup.reports.troubles import Troubles
 from archiver.config.model import CompactedConfig, GroupProtocol
-from archiver.kafka.group import GroupSettings
-from archiver.kafka.settings import KafkaSettings
-from archiver.process.workers import Workers
+from archiver.kafka.groups.group import GroupSettings
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.process.running.workers import Workers
 from tests.support.memory_store import MemoryStore
 
 DAY_MS = 86_400_000

@@ -2,9 +2,9 @@
 
 import pytest
 
-from archiver.archive.roles import EntryType, RoleEntry, read_newest_entry
-from archiver.backup.compacted import entries
-from archiver.backup.compacted.outdated import make_next_due
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.roles import EntryType, RoleEntry, read_newest_entry
+from archiver.backup.compacted.turn.outdated import make_next_due
 from tests.support.standing_copies import PLACE, StandingCopies, copy_of, generation
 
 

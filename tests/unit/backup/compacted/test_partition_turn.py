@@ -7,19 +7,19 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.roles import RoleEntry, read_newest_entry
-from archiver.archive.store_clock import StoreClock
-from archiver.archive.topics import PartitionSource
-from archiver.backup.compacted import entries
-from archiver.backup.compacted.copy_catalog import CopyCatalog
-from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
-from archiver.backup.compacted.partition_turn import PartitionTurn
-from archiver.backup.compacted.role_listings import RoleListings
-from archiver.backup.compacted.turn import Reading
-from archiver.backup.compacted.turn_inputs import Parts, Terms
-from archiver.backup.compacted.turn_schedule import TurnTimes
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.copy_catalog import CopyCatalog
+from archiver.archive.copies.roles import RoleEntry, read_newest_entry
+from archiver.archive.format.store_clock import StoreClock
+from archiver.archive.notes.topics import PartitionSource
+from archiver.backup.compacted.turn.role_listings import RoleListings
+from archiver.backup.compacted.turn.turn_decisions import Reading
+from archiver.backup.compacted.turn.turn_schedule import TurnTimes
+from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
+from archiver.backup.compacted.work.partition_turn import PartitionTurn
+from archiver.backup.compacted.work.turn_inputs import Parts, Terms
 from archiver.errors import CorruptSegmentError, KafkaTemporaryError
-from archiver.process.workers import Workers
+from archiver.process.running.workers import Workers
 from tests.support.standing_copies import PLACE, StandingCopies, at_ms, copy_of, generation
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.moments import Moment
-from archiver.archive.segment_facts import HoleCause
-from archiver.archive.store_clock import StoreClock, epoch_ms, from_epoch_ms
-from archiver.backup.compacted import freshness
-from archiver.backup.compacted.reading import HeldBackError, OpenReading
-from archiver.backup.compacted.turn import Broke, Event
+from archiver.archive.copies.moments import Moment
+from archiver.archive.format.store_clock import StoreClock, epoch_ms, from_epoch_ms
+from archiver.archive.segments.segment_facts import HoleCause
+from archiver.backup.compacted.turn import freshness
+from archiver.backup.compacted.turn.reading import HeldBackError, OpenReading
+from archiver.backup.compacted.turn.turn_decisions import Broke, Event
 
 HOUR_S = 3600.0
 BEGIN = from_epoch_ms(1_800_000_000_000)

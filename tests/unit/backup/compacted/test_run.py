@@ -2,7 +2,7 @@
 
 import pytest
 
-from archiver.backup.compacted.run import refuse_stranger_instance
+from archiver.backup.compacted.work.run_instance import refuse_stranger_instance
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 

@@ -8,22 +8,22 @@ from typing import Any, cast
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.roles import RolePlace
-from archiver.backup.compacted.coordination import _batch_of, _places_in
-from archiver.backup.compacted.events import CoordinationEvent
-from archiver.backup.compacted.instance_metrics import NOTHING_SEEN, InstanceMetrics
-from archiver.backup.compacted.service import InstanceRequest, InstanceService
-from archiver.backup.compacted.turn import ACTIVATE
-from archiver.backup.ledger import NO_LEDGER
-from archiver.backup.troubles import UNREADY_S, Troubles
+from archiver.archive.copies.roles import RolePlace
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.backup.compacted.turn.events import CoordinationEvent
+from archiver.backup.compacted.turn.turn_decisions import ACTIVATE
+from archiver.backup.compacted.work.coordination import _batch_of, _places_in
+from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
+from archiver.backup.compacted.work.instance_service import InstanceRequest, InstanceService
+from archiver.backup.reports.ledger import NO_LEDGER
+from archiver.backup.reports.troubles import UNREADY_S, Troubles
 from archiver.config.model import CompactedConfig, GroupProtocol
 from archiver.errors import StoreError, StoreTemporaryError, StrangerError
-from archiver.kafka.fetch import Fetched
-from archiver.kafka.group import GroupSettings
-from archiver.kafka.settings import KafkaSettings
-from archiver.process.workers import Workers
+from archiver.kafka.groups.group import GroupSettings
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.kafka.records.fetch import Fetched
+from archiver.process.running.workers import Workers
 from tests.support.memory_store import MemoryStore
 
 
@@ -107,7 +107,7 @@ def test_of_events_only_those_of_the_other_instance_wake_a_partition() -> None:
 
 def test_hints_wake_a_partition_once_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s, woken = [100.0], list[float]()
-    monkeypatch.setattr("archiver.backup.compacted.service.since_boot_s", lambda: now_s[0])
+    monkeypatch.setattr("archiver.backup.compacted.work.instance_service.since_boot_s", lambda: now_s[0])
 
     async def hear() -> None:
         service = service_of(MemoryStore())

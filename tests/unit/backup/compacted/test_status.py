@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.moments import MomentNote, NotedLimits, put_moments
-from archiver.archive.roles import HISTORY, RoleEntry, RolePlace
-from archiver.archive.store_clock import epoch_ms
-from archiver.archive.topics import record_topic
-from archiver.backup.compacted import entries
-from archiver.backup.compacted.alarms import AlarmKind, alarms_in, spell_span
-from archiver.backup.compacted.clearing import LogBounds, spell_ms
-from archiver.backup.compacted.status import CompactedStatus, PartitionStatus, StatusReader
-from archiver.backup.compacted.turn_schedule import turn_stagger_ms
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.moments import MomentNote, NotedLimits, put_moments
+from archiver.archive.copies.roles import HISTORY, RoleEntry, RolePlace
+from archiver.archive.format.store_clock import epoch_ms
+from archiver.archive.notes.topics import record_topic
+from archiver.backup.compacted.clearing.alarms import AlarmKind, alarms_in, spell_span
+from archiver.backup.compacted.clearing.clearing_rules import LogBounds, spell_ms
+from archiver.backup.compacted.clearing.status import CompactedStatus, PartitionStatus, StatusReader
+from archiver.backup.compacted.turn.turn_schedule import turn_stagger_ms
 from archiver.cli.compacted_status import status_lines, status_row
 from archiver.config.model import ArchiverConfig
 from tests.support.segments import facts_of

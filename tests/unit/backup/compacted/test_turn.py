@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
-from archiver.backup.compacted import entries
-from archiver.backup.compacted import turn as turns
-from archiver.backup.compacted.turn_schedule import Told, TurnTimes, judge
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry
+from archiver.backup.compacted.turn import turn_decisions as turns
+from archiver.backup.compacted.turn.turn_schedule import Told, TurnTimes, judge
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TIMES = TurnTimes(length_ms=7 * DAY_MS, takeover_ms=HOUR_MS)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from archiver.archive.roles import CompleteCopy, Generation, RoleEntry
-from archiver.backup.compacted import entries
-from archiver.backup.compacted.turn import Dues
-from archiver.backup.compacted.turn_schedule import FIRST_TAKEOVER_MS, Told, TurnTimes, judge
+from archiver.archive.copies import role_entries as entries
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry
+from archiver.backup.compacted.turn.turn_decisions import Dues
+from archiver.backup.compacted.turn.turn_schedule import FIRST_TAKEOVER_MS, Told, TurnTimes, judge
 
 DAY_MS, HOUR_MS = 24 * 3_600_000, 3_600_000
 TIMES = TurnTimes(length_ms=7 * DAY_MS, takeover_ms=HOUR_MS)

@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.policies import NotedPolicy, note_policy
+from archiver.archive.format.handle import Archive
+from archiver.archive.notes.policies import NotedPolicy, note_policy
 from archiver.config.model import ArchiverConfig
-from archiver.upkeep.retention.agreed_limits import AgreementNote, applied_of_terms, cancel_shorter, note_agreed
-from archiver.upkeep.retention.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.sweep_survey import SurveyedTopics
-from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.retention.planning.agreed_limits import (
+    AgreementNote,
+    applied_of_terms,
+    cancel_shorter,
+    note_agreed,
+)
+from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.planning.sweep_survey import SurveyedTopics
+from archiver.upkeep.retention.planning.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 from tests.unit.upkeep.retention.test_sweep import KilledError, MortalStore
 from tests.unit.upkeep.retention.test_sweep_survey import HOUR, STORAGE, WEEK, Site, become

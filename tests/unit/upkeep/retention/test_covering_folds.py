@@ -10,27 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archiver.archive.applied_limits import LimitSource
-from archiver.archive.handle import Archive
-from archiver.archive.layout import FOLDS, Layout
-from archiver.archive.topics import TopicFact, read_newest_topic_facts
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import FOLDS, Layout
+from archiver.archive.notes.applied_limits import LimitSource
+from archiver.archive.notes.topics import TopicFact, read_newest_topic_facts
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse, StorageConfig
 from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError, StoreError
-from archiver.groups.archived_position import ArchivedPosition
-from archiver.groups.fold_proof import check_folds
-from archiver.groups.folding import plan_fold, run_fold
-from archiver.groups.folds import Folds
-from archiver.groups.shown import PositionFilter, show_groups
+from archiver.groups.log.folding import plan_fold, run_fold
+from archiver.groups.log.folds import Folds
+from archiver.groups.positions.archived_position import ArchivedPosition
+from archiver.groups.positions.fold_proof import check_folds
+from archiver.groups.positions.shown import PositionFilter, show_groups
 from archiver.store.port import Body, ObjectKind
-from archiver.upkeep.retention.covering_folds import CoveringFolds
-from archiver.upkeep.retention.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.partition_plan import HeldTimes, PartitionTerms, Staying
-from archiver.upkeep.retention.plan import TopicSweep
-from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
-from archiver.upkeep.retention.sweep import Swept
-from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.retention.planning.covering_folds import CoveringFolds
+from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.planning.partition_plan import HeldTimes, PartitionTerms, Staying
+from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey
+from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
+from archiver.upkeep.retention.planning.topic_terms import TopicTerms
+from archiver.upkeep.retention.sweeping.sweep import Swept
 from archiver.upkeep.verify import check_listing
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offsets_archive import TOPIC, OffsetsArchive
@@ -165,7 +165,7 @@ def all_told(archive: OffsetsArchive, *, with_folds: bool = True) -> list[list[M
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archiver.upkeep.retention.sweep._BATCH", 3)
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep._BATCH", 3)
 
 
 def test_a_fold_is_planned_and_nothing_is_written_before_the_sweep() -> None:

@@ -7,20 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from archiver.archive.control import Fact, encode_fact
-from archiver.archive.handle import Archive
-from archiver.archive.holds import Hold
-from archiver.archive.index_file import IndexEntry
-from archiver.archive.index_generations import append_to_index, read_index
-from archiver.archive.layout import Layout, OffsetMapKey, SegmentKey
-from archiver.archive.lost_control import lost_control_objects
-from archiver.archive.restore_pins import RestorePins
+from archiver.archive.format.control import Fact, encode_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, OffsetMapKey, SegmentKey
+from archiver.archive.index.index_file import IndexEntry
+from archiver.archive.index.index_generations import append_to_index, read_index
+from archiver.archive.notes.holds import Hold
+from archiver.archive.reading.lost_control import lost_control_objects
+from archiver.archive.restores.restore_pins import RestorePins
 from archiver.config.model import ArchiverConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.store.port import ListedObject, ObjectInfo, ObjectKind
-from archiver.upkeep.retention.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay, DebrisTerms
-from archiver.upkeep.retention.debris_survey import debris_terms, gather_again, survey_debris
-from archiver.upkeep.retention.debris_sweep import DebrisSwept, sweep_debris
+from archiver.upkeep.retention.sweeping.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay, DebrisTerms
+from archiver.upkeep.retention.sweeping.debris_survey import debris_terms, gather_again, survey_debris
+from archiver.upkeep.retention.sweeping.debris_sweep import DebrisSwept, sweep_debris
 from tests.support.memory_store import MemoryStore, StoredObject
 from tests.support.segments import facts_of
 from tests.unit.upkeep.retention.test_sweep import KilledError, MortalStore
@@ -39,7 +39,7 @@ VERIFIED = {**TARGET, "start_offset": 0, "verified": {"records": 1, "digest": "0
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep._BATCH", 3)
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.debris_sweep._BATCH", 3)
 
 
 def put(store: MemoryStore, key: str, body: bytes) -> None:
@@ -266,7 +266,7 @@ def test_what_the_store_denies_stays_and_is_told_and_the_rest_goes_on(world: tup
 def test_what_the_store_denies_is_told_also_where_another_delete_waits(
     world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep.PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.debris_sweep.PAUSES_S", (0.0, 0.0))
     archive, store = world
     denied, slow = (LAYOUT.fact_key(f"restores/r-1/{topic}/0", 1) for topic in ("a", "b"))
     store.denied, delete_each, asked = frozenset([denied]), store.delete_each, list[str]()
@@ -318,7 +318,7 @@ def test_a_half_gone_restore_with_earlier_notes_of_groups_goes(
     world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch, dies_at: tuple[int, bool]
 ) -> None:
     """Only the newest note of a group tells that the group was set: an earlier one that is left would keep the restore for ever."""
-    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep._BATCH", 1)
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.debris_sweep._BATCH", 1)
     archive, store = world
     for number, applied in enumerate((False, False, True)):
         add_note(store, applied=applied, number=number)
@@ -765,7 +765,7 @@ def test_a_group_that_fails_stops_no_other(world: tuple[Archive, MortalStore], m
             raise StoreError("denied")
         return gather_again(archive, group)
 
-    monkeypatch.setattr("archiver.upkeep.retention.debris_sweep.gather_again", fails)
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.debris_sweep.gather_again", fails)
     done = sweep_debris(archive, plan.going, lambda _: "", NOW_MS)
     assert done.refused == ["denied"]
     assert LAYOUT.fact_key("restores/r-1/a/plan", 0) in store.objects

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from archiver.archive.applied_limits import AppliedLimits, LimitSource, change_applied
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.topics import record_topic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, change_applied
+from archiver.archive.notes.topics import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.config.retention import RetentionConfig
-from archiver.kafka.group_positions import OFFSETS_TOPIC
-from archiver.upkeep.retention.cluster import LiveCluster, LiveTopic
-from archiver.upkeep.retention.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.sweep_survey import SurveyedTopics, SweepSurvey
+from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
+from archiver.upkeep.retention.planning.cluster import LiveCluster, LiveTopic
+from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.planning.sweep_survey import SurveyedTopics, SweepSurvey
 from tests.support.memory_store import MemoryStore
 
 DAY_MS = 24 * 3600 * 1000

@@ -2,11 +2,11 @@
 
 import pytest
 
-from archiver.archive.control import append_fact
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
+from archiver.archive.format.control import append_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
 from archiver.errors import CorruptSegmentError, UsageError
-from archiver.upkeep.retention.kept_plans import KEPT_MS, MOST_KEPT, keep_plan, read_plan
+from archiver.upkeep.retention.planning.kept_plans import KEPT_MS, MOST_KEPT, keep_plan, read_plan
 from tests.support.memory_store import MemoryStore
 
 MADE_MS = 1_700_000_000_000
@@ -64,6 +64,6 @@ def test_a_plan_of_nothing_and_one_of_too_much_are_not_kept(archive: Archive) ->
 def test_a_plan_that_nobody_could_read_is_shown_without_a_digest(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archiver.archive.control.most_fact_bytes", lambda _: 500)
+    monkeypatch.setattr("archiver.archive.format.control.most_fact_bytes", lambda _: 500)
     assert keep_plan(archive, MADE_MS, ["k" * 100] * 3)
     assert keep_plan(archive, MADE_MS, ["k" * 100] * 5) == ""

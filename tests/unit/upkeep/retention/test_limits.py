@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from archiver.upkeep.retention.limits import FOR_EVER, Limits, limits_of, longest, widened
+from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits, limits_of, longest, widened
 
 MOST = 2**63 - 1
 values = st.none() | st.integers(0, MOST)

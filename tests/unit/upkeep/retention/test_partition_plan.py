@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archiver.archive.layout import MOST_OFFSET
-from archiver.upkeep.retention.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.partition_plan import (
+from archiver.archive.format.layout import MOST_OFFSET
+from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.planning.partition_plan import (
     Answer,
     AskedItem,
     Going,

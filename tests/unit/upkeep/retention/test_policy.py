@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout
-from archiver.archive.policies import NotedPolicy, read_policies
-from archiver.upkeep.retention.limits import Limits, limits_of, policy_in_force
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.policies import NotedPolicy, read_policies
+from archiver.upkeep.retention.planning.limits import Limits, limits_of, policy_in_force
 from tests.support.memory_store import MemoryStore, StoredObject
 
 numbers = st.sampled_from(["-1", "0", "5", "9", "100"])

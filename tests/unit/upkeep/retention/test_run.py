@@ -8,29 +8,29 @@ from typing import Any
 
 import pytest
 
-import archiver.upkeep.retention.run as runs
-from archiver.archive.applied_limits import LimitSource, read_applied
-from archiver.archive.control import FACT_FORMAT, append_fact
-from archiver.archive.handle import Archive
-from archiver.archive.holds import Hold, add_hold, release_hold
-from archiver.archive.inventory import read_inventory
-from archiver.archive.layout import LAST_FACT_NUMBER, Layout, SegmentKey
-from archiver.archive.policies import NotedPolicy, read_policies
-from archiver.archive.store_clock import epoch_ms
-from archiver.archive.sweeps import read_last_report
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept
-from archiver.archive.topics import record_topic
+import archiver.upkeep.retention.sweeping.run_sweep as runs
+from archiver.archive.format.control import FACT_FORMAT, append_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import LAST_FACT_NUMBER, Layout, SegmentKey
+from archiver.archive.format.store_clock import epoch_ms
+from archiver.archive.index.inventory import read_inventory
+from archiver.archive.notes.applied_limits import LimitSource, read_applied
+from archiver.archive.notes.holds import Hold, add_hold, release_hold
+from archiver.archive.notes.policies import NotedPolicy, read_policies
+from archiver.archive.notes.sweeps import read_last_report
+from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept
+from archiver.archive.notes.topics import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import StoreError, UsageError
 from archiver.store.port import ObjectKind
-from archiver.upkeep.retention.agreed_limits import AgreementNote
-from archiver.upkeep.retention.debris_survey import debris_terms
-from archiver.upkeep.retention.partition_plan import Staying
-from archiver.upkeep.retention.result import SweepResult, failures_of
-from archiver.upkeep.retention.run import SweepRequest, run_sweep
-from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey_partition
-from archiver.upkeep.retention.sweep_survey import SweepSurvey
-from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.retention.planning.agreed_limits import AgreementNote
+from archiver.upkeep.retention.planning.partition_plan import Staying
+from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey_partition
+from archiver.upkeep.retention.planning.sweep_survey import SweepSurvey
+from archiver.upkeep.retention.planning.topic_terms import TopicTerms
+from archiver.upkeep.retention.sweeping.debris_survey import debris_terms
+from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest, run_sweep
+from archiver.upkeep.retention.sweeping.sweep_result import SweepResult, failures_of
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 
@@ -52,7 +52,7 @@ class Site:
         self.configure(**retention)
 
         monkeypatch.setattr(runs, "open_patient_archive", lambda _: self.archive)
-        monkeypatch.setattr("archiver.upkeep.retention.survey.patient_archive_of", lambda _: self.archive)
+        monkeypatch.setattr("archiver.upkeep.retention.planning.survey.patient_archive_of", lambda _: self.archive)
 
     def configure(self, **retention: Any) -> None:  # noqa: ANN401
         section = {"fixed": {"ms": "1s", "segment-ms": "0s"}, "min-object-age": "0s", **retention}
@@ -279,7 +279,7 @@ def test_debris_that_cannot_be_looked_for_again_keeps_no_report_from_being_left(
             raise StoreError("listing is denied")
         return ask(*asked)
 
-    monkeypatch.setattr("archiver.upkeep.retention.run.debris_terms", once)
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.run_sweep.debris_terms", once)
     result = site.run(agreed=True)
     assert (len(result.swept[0].deleted), result.is_complete) == (2, False)
     report = read_last_report(site.archive)

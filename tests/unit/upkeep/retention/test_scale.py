@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from archiver.archive.handle import Archive
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.topics import Stretch
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.topics import Stretch
 from archiver.config.model import StorageConfig
-from archiver.upkeep.retention.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.partition_plan import PartitionTerms
-from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, survey
+from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
+from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey
 from tests.support.memory_store import CountingStore, StoredObject
 from tests.support.segments import facts_of
 

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.applied_limits import LimitSource
-from archiver.archive.handle import Archive
-from archiver.archive.inventory import read_inventory
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.parts import ObjectPart, parts_within
-from archiver.archive.reader import found_or_gone, read_parts
-from archiver.archive.segment_facts import SegmentFacts, facts_from_metadata
-from archiver.archive.store_clock import epoch_ms
-from archiver.archive.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
-from archiver.archive.topics import Stretch, record_topic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.format.store_clock import epoch_ms
+from archiver.archive.index.inventory import read_inventory
+from archiver.archive.notes.applied_limits import LimitSource
+from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
+from archiver.archive.notes.topics import Stretch, record_topic
+from archiver.archive.reading.reader import found_or_gone, read_parts
+from archiver.archive.segments.parts import ObjectPart, parts_within
+from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import StorageConfig
 from archiver.errors import CorruptSegmentError, SweptError
 from archiver.store.port import ObjectKind
-from archiver.upkeep.retention.covers import prove_covers
-from archiver.upkeep.retention.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.partition_plan import (
+from archiver.upkeep.retention.planning.covers import prove_covers
+from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.planning.partition_plan import (
     Answer,
     AskedItem,
     Going,
@@ -37,12 +37,12 @@ from archiver.upkeep.retention.partition_plan import (
     judge_partition,
     remembering,
 )
-from archiver.upkeep.retention.plan import TopicSweep
-from archiver.upkeep.retention.shadowed import ShadowedItem, judge_shadowed
-from archiver.upkeep.retention.survey import PartitionSweep, SurveyTask, ask_object, survey
-from archiver.upkeep.retention.sweep import Swept
-from archiver.upkeep.retention.swept_corrections import take_back_lying
-from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.retention.planning.shadowed import ShadowedItem, judge_shadowed
+from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, ask_object, survey
+from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
+from archiver.upkeep.retention.planning.topic_terms import TopicTerms
+from archiver.upkeep.retention.sweeping.sweep import Swept
+from archiver.upkeep.retention.sweeping.swept_corrections import take_back_lying
 from tests.support.frames import records_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec

@@ -10,24 +10,24 @@ from unittest.mock import patch
 
 import pytest
 
-from archiver.archive.applied_limits import LimitSource
-from archiver.archive.handle import Archive
-from archiver.archive.holds import LOOK_S
-from archiver.archive.inventory import PartitionInventory, read_inventory
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.store_clock import epoch_ms
-from archiver.archive.swept import Noting, OffsetRanges, SweptPlace, add_swept, note_going, read_swept
-from archiver.archive.topics import Stretch, record_topic
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.format.store_clock import epoch_ms
+from archiver.archive.index.inventory import PartitionInventory, read_inventory
+from archiver.archive.notes.applied_limits import LimitSource
+from archiver.archive.notes.holds import LOOK_S
+from archiver.archive.notes.swept import Noting, OffsetRanges, SweptPlace, add_swept, note_going, read_swept
+from archiver.archive.notes.topics import Stretch, record_topic
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
 from archiver.store.port import Body, ListedObject, ObjectKind
-from archiver.upkeep.retention.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.partition_plan import ListedItem, PartitionTerms
-from archiver.upkeep.retention.plan import TopicSweep
-from archiver.upkeep.retention.survey import SurveyTask, list_items, survey
-from archiver.upkeep.retention.sweep import Swept, TopicWork, sweep_topics
-from archiver.upkeep.retention.swept_corrections import LEFT_ALONE_MS, take_back_lying
-from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.planning.partition_plan import ListedItem, PartitionTerms
+from archiver.upkeep.retention.planning.survey import SurveyTask, list_items, survey
+from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
+from archiver.upkeep.retention.planning.topic_terms import TopicTerms
+from archiver.upkeep.retention.sweeping.sweep import Swept, TopicWork, sweep_topics
+from archiver.upkeep.retention.sweeping.swept_corrections import LEFT_ALONE_MS, take_back_lying
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 from tests.support.sweeping import sweep_topic
@@ -85,7 +85,7 @@ class MortalStore(MemoryStore):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archiver.upkeep.retention.sweep._BATCH", 3)
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep._BATCH", 3)
 
 
 def key_of(base: int) -> str:
@@ -262,7 +262,10 @@ def test_a_sweep_that_dies_beside_another_leaves_no_loss(left_alone_ms: int, gap
         raise KilledError
 
     answers = iter([lambda: "", die])
-    with pytest.raises(KilledError), patch("archiver.upkeep.retention.sweep.add_swept", side_effect=KilledError):
+    with (
+        pytest.raises(KilledError),
+        patch("archiver.upkeep.retention.sweeping.sweep.add_swept", side_effect=KilledError),
+    ):
         sweep_topic(archive, plan, lambda _: next(answers)(), left_alone_ms=left_alone_ms)
     assert bases(archive)[0] == 30
     assert [str(gap) for gap in read(archive).gaps] == gaps
@@ -339,7 +342,7 @@ def test_what_is_lost_before_it_goes_counts_as_lost() -> None:
 def test_a_process_that_slept_asks_again_before_it_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
     archive, store = ten_objects()
     now_s = [0.0]
-    monkeypatch.setattr("archiver.upkeep.retention.sweep.since_boot_s", lambda: now_s[0])
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.since_boot_s", lambda: now_s[0])
 
     def sleep() -> None:
         now_s[0] += 3600
@@ -355,7 +358,7 @@ def test_a_process_that_slept_asks_again_before_it_deletes(monkeypatch: pytest.M
 def test_a_process_that_always_sleeps_deletes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     archive, _ = ten_objects()
     times = count(0, 3600)
-    monkeypatch.setattr("archiver.upkeep.retention.sweep.since_boot_s", lambda: next(times))
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.since_boot_s", lambda: next(times))
     done = sweep(archive)
     assert done.stopped.startswith("3 times it took more than 60 s")
     assert len(bases(archive)) == 10
@@ -382,7 +385,7 @@ def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.Mo
             raise StoreError("denied")
         return list_items(archive, topic, life, partition)
 
-    monkeypatch.setattr("archiver.upkeep.retention.swept_corrections.list_items", list_one)
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.swept_corrections.list_items", list_one)
     done = sweep_topic(archive, replace(plan, partitions=[other, *plan.partitions]), lambda _: "")
     assert done.refused == ["denied"]
     assert bases(archive) == [60, 70, 80, 90]
@@ -464,7 +467,7 @@ class BusyStore(MortalStore):
 def test_what_is_refused_for_now_is_deleted_later_and_counted_once(
     loses_answer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archiver.upkeep.retention.sweep.PAUSES_S", (0, 0, 0))
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.PAUSES_S", (0, 0, 0))
     archive = archive_in(BusyStore(lambda: None, lambda: None, loses_answer=loses_answer))
     done = sweep(archive)
     assert (len(done.deleted), len({one.item.key for one in done.deleted}), done.refused) == (6, 6, [])
@@ -477,7 +480,7 @@ def test_what_is_refused_for_now_is_deleted_later_and_counted_once(
 
 def test_a_delete_that_is_repeated_is_decided_on_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hold was added while the store was busy; or somebody has put an object again."""
-    monkeypatch.setattr("archiver.upkeep.retention.sweep.PAUSES_S", (0, 0, 0))
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.PAUSES_S", (0, 0, 0))
     held: list[str] = []
     archive = archive_in(BusyStore(lambda: held.append("a hold was added")))
     assert sweep_topic(archive, planned(archive), lambda _: "".join(held), left_alone_ms=0).deleted == []
@@ -509,9 +512,9 @@ def test_a_hold_that_comes_while_a_batch_is_noted_stops_it() -> None:
 
 def test_who_stood_still_between_look_and_delete_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process stops, a hold is added, and the process wakes up before it has sent the delete."""
-    monkeypatch.setattr("archiver.upkeep.retention.sweep.PAUSES_S", (0, 0, 0))
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.PAUSES_S", (0, 0, 0))
     now_s, held = [0.0], list[str]()
-    for module in ("archiver.archive.holds", "tests.support.memory_store"):
+    for module in ("archiver.archive.notes.holds", "tests.support.memory_store"):
         monkeypatch.setattr(f"{module}.steady_s", lambda: now_s[0])
 
     def reach(name: str) -> None:
@@ -519,7 +522,7 @@ def test_who_stood_still_between_look_and_delete_looks_again(monkeypatch: pytest
             now_s[0] += LOOK_S + 1
             held.append("a hold was added")
 
-    monkeypatch.setattr("archiver.upkeep.retention.sweep.reach", reach)
+    monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.reach", reach)
     archive, _ = ten_objects()
     done = sweep_topic(archive, planned(archive), lambda _: "", look=lambda _: "".join(held))
     assert (done.deleted, done.stopped) == ([], "a hold was added")

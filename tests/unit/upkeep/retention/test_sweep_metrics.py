@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from archiver.archive.sweeps import SweepReport, SweptTopic
+from archiver.archive.notes.sweeps import SweepReport, SweptTopic
 from archiver.errors import ArchiverError, UsageError
-from archiver.upkeep.retention.sweep_metrics import SWEEP_METRICS, check_metrics_file, write_metrics
+from archiver.upkeep.retention.sweeping.sweep_metrics import SWEEP_METRICS, check_metrics_file, write_metrics
 
 TOPIC = SweptTopic(objects=3, records=30, bytes=300, deleted_because={"old": 3}, kept_because={}, stopped="")
 REPORT = SweepReport(

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import AppliedLimits, LimitSource, change_applied
-from archiver.archive.control import FACT_FORMAT, append_fact
-from archiver.archive.handle import Archive
-from archiver.archive.holds import Hold, add_hold, release_hold
-from archiver.archive.layout import Layout, SegmentKey
-from archiver.archive.policies import NotedPolicy, note_policy
-from archiver.archive.topics import record_topic
+from archiver.archive.format.control import FACT_FORMAT, append_fact
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, change_applied
+from archiver.archive.notes.holds import Hold, add_hold, release_hold
+from archiver.archive.notes.policies import NotedPolicy, note_policy
+from archiver.archive.notes.topics import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.store.port import ObjectKind
-from archiver.upkeep.retention.cluster import LiveCluster, LiveTopic
-from archiver.upkeep.retention.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.sweep_survey import SweepSurvey
-from archiver.upkeep.retention.topic_terms import TopicTerms
+from archiver.upkeep.retention.planning.cluster import LiveCluster, LiveTopic
+from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.planning.sweep_survey import SweepSurvey
+from archiver.upkeep.retention.planning.topic_terms import TopicTerms
 from tests.support.memory_store import MemoryStore
 
 LAYOUT = Layout()

@@ -2,20 +2,20 @@
 
 from dataclasses import replace
 
-from archiver.archive.applied_limits import LimitSource
-from archiver.archive.policies import NotedPolicy
-from archiver.archive.swept import OffsetRanges, SweptPlace
-from archiver.archive.topics import Branch, Life, TopicFact
+from archiver.archive.notes.applied_limits import LimitSource
+from archiver.archive.notes.policies import NotedPolicy
+from archiver.archive.notes.swept import OffsetRanges, SweptPlace
+from archiver.archive.notes.topics import Branch, Life, TopicFact
 from archiver.config.model import ArchiverConfig
 from archiver.config.retention import RetentionConfig
-from archiver.upkeep.retention.cluster import LiveCluster, LiveTopic
-from archiver.upkeep.retention.limits import Limits
-from archiver.upkeep.retention.partition_plan import AskedItem, Going, GoingItem, ListedItem
-from archiver.upkeep.retention.plan import TopicSweep
-from archiver.upkeep.retention.run import SweepRequest, _tasks, goes_by_policy
-from archiver.upkeep.retention.survey import PartitionSweep
-from archiver.upkeep.retention.sweep_survey import SurveyedTopics
-from archiver.upkeep.retention.topic_terms import Asked, TopicTerms, judge_topic
+from archiver.upkeep.retention.planning.cluster import LiveCluster, LiveTopic
+from archiver.upkeep.retention.planning.limits import Limits
+from archiver.upkeep.retention.planning.partition_plan import AskedItem, Going, GoingItem, ListedItem
+from archiver.upkeep.retention.planning.survey import PartitionSweep
+from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
+from archiver.upkeep.retention.planning.sweep_survey import SurveyedTopics
+from archiver.upkeep.retention.planning.topic_terms import Asked, TopicTerms, judge_topic
+from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest, _tasks, goes_by_policy
 
 TERMS = TopicTerms(topic="t", name="t", topic_id="T", root=0, newest=0, whose=LimitSource.TOPIC, limits=Limits(ms=1))
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from archiver.archive.applied_limits import LimitSource
-from archiver.archive.holds import Hold
-from archiver.archive.policies import NotedPolicy
-from archiver.archive.topics import Branch, Life, TopicFact
+from archiver.archive.notes.applied_limits import LimitSource
+from archiver.archive.notes.holds import Hold
+from archiver.archive.notes.policies import NotedPolicy
+from archiver.archive.notes.topics import Branch, Life, TopicFact
 from archiver.config.retention import RetentionConfig
-from archiver.upkeep.retention.cluster import LiveCluster, LiveTopic
-from archiver.upkeep.retention.limits import Limits
-from archiver.upkeep.retention.topic_terms import Asked, Judged, KeptTopic, TopicTerms, judge_topic
+from archiver.upkeep.retention.planning.cluster import LiveCluster, LiveTopic
+from archiver.upkeep.retention.planning.limits import Limits
+from archiver.upkeep.retention.planning.topic_terms import Asked, Judged, KeptTopic, TopicTerms, judge_topic
 
 DAY_MS = 24 * 3600 * 1000
 NOW_MS = 100 * DAY_MS

@@ -1,0 +1,485 @@
+"""Reads and writes the control facts of topics: their shape, their lives, and where their logs were truncated."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import BeforeValidator, Field, PlainSerializer, Strict
+
+from archiver.archive.format.control import (
+    CLUSTER,
+    FACT_FORMAT,
+    READS_AT_ONCE,
+    TOPICS,
+    append_only_fact,
+    only_fact,
+    read_fact,
+)
+from archiver.archive.format.fact_model import BoundedText, Item, LeaderEpoch, Number, with_members
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import is_topic_name
+from archiver.archive.format.note_stream import NoteDamage, NoteKind
+from archiver.errors import CorruptSegmentError, NotWholeError, StrangerError
+from archiver.process.running.workers import side_by_side
+from archiver.process.values.json_values import spelled_number
+
+MOST_PARTITIONS = 1_000_000  # more than a cluster can have, and few enough for a loop
+_MOST_EPOCH = 2**31 - 1
+_Config = Annotated[str, Strict(), Field(max_length=1 << 20)]  # throttled replicas name each partition of a topic
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+POLICY: Final = "cleanup.policy"
+TOMBSTONES_KEPT: Final = "delete.retention.ms"
+EFFECTIVE: Final = (POLICY, TOMBSTONES_KEPT)  # configs that a fact has with effective values, wherever they were set
+_Effective = Annotated[Mapping[str, Item[_Config]] | None, Field(exclude_if=_is_none)]
+_SeenMs = Annotated[Number | None, Field(exclude_if=_is_none)]  # None: noted by an earlier program
+_AcceptedGone = Annotated[Number | None, Field(exclude_if=_is_none)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Truncated log: lower offsets belong to the parent life; `leader_epoch` is that of the last record below, or -1."""
+
+    offset: Number
+    leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
+    seen_ms: _SeenMs = None  # when a backup found that the log was truncated
+
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.leader_epoch < -1:
+            raise ValueError(f"not a branch: offset {self.offset}, leader epoch {self.leader_epoch}")
+
+
+_PartitionName = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITIONS)), PlainSerializer(str)]
+_WrittenBranch = Annotated[Branch, with_members("leader_epoch")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One history of a topic. A life with a parent holds only the partitions with truncated logs, which are in `branches`."""
+
+    life: Number
+    topic_id: BoundedText
+    parent: Number | None = None
+    seen_ms: _SeenMs = None  # when a backup first saw the topic
+    earlier_seen_ms: _SeenMs = None  # when that backup had last seen the previous topic, if it had
+    branches: Mapping[Item[_PartitionName], Item[_WrittenBranch]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.parent is None) != (not self.branches):
+            raise ValueError(f"life {self.life} has parent {self.parent} and {len(self.branches)} branches")
+
+    def holds(self, partition: int) -> bool:
+        return self.parent is None or partition in self.branches
+
+
+_WrittenLife = Annotated[Life, with_members("parent")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """The end of a partition's log at a time. Records missing in the archive below it may have any time after `whole_ms`."""
+
+    offset: Number
+    at_ms: Number
+    whole_ms: _SeenMs = None  # the time up to which the archive was known to be complete then; None: unknown
+
+
+_Ends = Annotated[Mapping[Item[_PartitionName], Item[LogEnd]], Field(exclude_if=lambda ends: not ends)]
+
+
+class SeenTopicId(NamedTuple):
+    """A topic id that brokers returned, and its time."""
+
+    topic_id: str
+    at_ms: int
+
+
+class Stretch(NamedTuple):
+    """Offsets of a partition that one life holds; `until_offset` is exclusive, None: to its end."""
+
+    life: int
+    from_offset: int
+    until_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFact:
+    """The state of a topic: its cluster, its number of partitions, the configs that were set on it, its lives.
+
+    `effective`: effective values of some configs, wherever they were set; None: unknown.
+    """
+
+    topic: BoundedText
+    cluster_id: BoundedText
+    partitions: Annotated[int, Strict(), Field(ge=1, le=MOST_PARTITIONS)]
+    configs: Mapping[str, Item[_Config]]
+    lives: tuple[Item[_WrittenLife], ...]
+    effective: _Effective = None
+    accepted_gone: _AcceptedGone = None  # the life whose deletion in Kafka a user has accepted
+    ends: _Ends = field(default_factory=dict)  # of `__consumer_offsets`: the ends that a complete archive must reach
+    _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.lives or [life.life for life in self.lives] != list(range(len(self.lives))):
+            raise ValueError(f"the lives of {self.topic} are not numbered from 0: {[life.life for life in self.lives]}")
+        roots: list[int] = []
+        holders: dict[
+            tuple[int, int], int
+        ] = {}  # the newest life of a root that holds a partition, if it is not the root itself
+        for life in self.lives:
+            if life.parent is not None and not 0 <= life.parent < life.life:
+                raise ValueError(f"life {life.life} of {self.topic} has parent {life.parent}")
+            if life.parent is not None and self.lives[life.parent].topic_id != life.topic_id:
+                raise ValueError(f"life {life.life} of {self.topic} is of another topic id than its parent")
+            root = life.life if life.parent is None else roots[life.parent]
+            roots.append(root)
+            for partition in life.branches:
+                if holders.get((root, partition), root) != life.parent:
+                    raise ValueError(f"life {life.life} of {self.topic}-{partition} is no branch of life {life.parent}")
+                holders[root, partition] = life.life
+        object.__setattr__(self, "_roots", tuple(roots))
+
+    @property
+    def is_accepted_gone(self) -> bool:
+        """Whether a user has accepted that the topic, in its last seen life, was deleted from Kafka."""
+        return self.accepted_gone == self.current.life
+
+    @property
+    def current(self) -> Life:
+        """The newest life; some partitions may still live in an earlier one of the same root."""
+        return self.lives[-1]
+
+    def root(self, life: int) -> int:
+        """Return the root of a life: all lives of one root belong to one topic.
+
+        Topic ids do not suffice: all topics of brokers without ids have the same empty id.
+        """
+        return self._roots[life]
+
+    def life_of_partition(self, topic_id: str, partition: int) -> Life:
+        """Return the life in which a partition continues. Raises KeyError for an unknown topic id.
+
+        Without a topic id, the topic recorded last counts.
+        """
+        named = [life.life for life in self.lives if topic_id in {"", life.topic_id}]
+        found = self._holder(self.root(named[-1]), partition, len(self.lives)) if named else None
+        if found is None:
+            raise KeyError(topic_id)
+        return found
+
+    def lineage(self, life: int, partition: int) -> list[Stretch]:
+        """Return the offsets of a partition in each life, as of when `life` was the newest; the root comes first."""
+        stretches: list[Stretch] = []
+        until: int | None = None
+        holder = self._holder(self.root(life), partition, life + 1)
+        while holder is not None:
+            branch = holder.branches.get(partition)
+            start = 0 if branch is None else branch.offset
+            if until is None or start < until:  # otherwise this life was truncated below its own beginning
+                stretches.append(Stretch(holder.life, start, until))
+                until = start
+            holder = None if holder.parent is None else self.lives[holder.parent]
+        return stretches[::-1]
+
+    def lives_of(self, root: int) -> list[int]:
+        """Return the lives of a root, the root first."""
+        return [life for life, found in enumerate(self._roots) if found == root]
+
+    def _holder(self, root: int, partition: int, below: int) -> Life | None:
+        """Return the newest life of a root, below a number, that holds a partition."""
+        earlier = reversed(self.lives[:below])
+        return next((life for life in earlier if life.holds(partition) and self.root(life.life) == root), None)
+
+
+def topic_stream(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+TOPIC_NOTES: Final = NoteKind(
+    TopicFact,
+    NoteDamage("a topic", "bring its older version back"),
+    lambda noted: topic_stream(noted.topic),
+)
+
+
+def is_compacted(fact: TopicFact) -> bool | None:
+    """Return whether brokers compact a topic's log; None if unknown."""
+    policy = cleanup_policy(fact)
+    return None if policy is None else says_compact(policy)
+
+
+def cleanup_policy(fact: TopicFact) -> str | None:
+    """Return a topic's cleanup.policy according to the archive; None: unknown."""
+    return (fact.effective or {}).get(POLICY, fact.configs.get(POLICY))
+
+
+def says_compact(policy: str) -> bool:
+    """Return whether a cleanup.policy includes compaction."""
+    return "compact" in {part.strip() for part in policy.split(",")}
+
+
+def record_cluster(archive: Archive, cluster_id: str) -> None:
+    """Note the cluster of this archive, unless it is already noted. Raises StrangerError if the archive is another cluster's."""
+    held = append_only_fact(archive, CLUSTER, {"format": FACT_FORMAT, "cluster_id": cluster_id})
+    if held.get("cluster_id") != cluster_id:
+        raise _another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
+
+
+def read_cluster(archive: Archive) -> str | None:
+    """Return the id of the archive's cluster; None if it is not noted."""
+    held = only_fact(archive, CLUSTER)
+    return None if held is None else str(held.get("cluster_id"))
+
+
+def _another_cluster(what: str, owner: object, cluster_id: str) -> StrangerError:
+    return StrangerError(
+        f"{what}: this archive belongs to cluster {owner}, and this is {cluster_id}; give each cluster its own prefix in storage.url"
+    )
+
+
+def read_topic(archive: Archive, topic: str) -> TopicFact | None:
+    """Return the newest note of a topic."""
+    return TOPIC_NOTES.at(archive, topic_stream(topic)).read()
+
+
+def read_topic_history(archive: Archive, topic: str) -> list[TopicFact]:
+    """Return the notes of a topic, oldest first."""
+    return [note.value for note in TOPIC_NOTES.at(archive, topic_stream(topic)).history()]
+
+
+def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
+    """Return the newest note of a topic in one life, not of a later topic with its name."""
+    return next((fact for fact in reversed(history) if fact.current.life == life), None)
+
+
+def list_known_topics(archive: Archive) -> frozenset[str]:
+    """List the names of the topics that were archived, or should have been."""
+    return frozenset(filter(is_topic_name, archive.store.list_directories(archive.layout.control_prefix(TOPICS))))
+
+
+def list_newest_topic_facts(archive: Archive) -> dict[str, int | None]:
+    """List the known topics, with the number of the newest fact of each; None: the topic has a directory without a fact."""
+    return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(archive).items()}
+
+
+def list_topic_facts(archive: Archive) -> dict[str, list[int]]:
+    """List the known topics, with the numbers of their facts; empty: the topic has a directory without a fact."""
+    prefix = archive.layout.control_prefix(TOPICS)
+    found: dict[str, list[int]] = {}
+    for item in archive.store.list(prefix):
+        topic, slash, _ = item.key.removeprefix(prefix).partition("/")
+        if slash and is_topic_name(topic):
+            number = archive.layout.parse_fact(topic_stream(topic), item.key)
+            found.setdefault(topic, []).extend([] if number is None else [number])
+    return found
+
+
+def read_topic_facts(
+    archive: Archive, numbers: Mapping[str, int | None]
+) -> dict[str, TopicFact | NotWholeError | None]:
+    """Read the newest note of each topic, several at a time; an unreadable note is returned as its error."""
+
+    def read(known: tuple[str, int | None]) -> TopicFact | NotWholeError | None:
+        topic, number = known
+        if number is None:
+            return None
+        stream = topic_stream(topic)
+        try:
+            return TOPIC_NOTES.decode(read_fact(archive, stream, number), archive, stream, number)
+        except NotWholeError as error:
+            return error
+
+    return dict(zip(numbers, side_by_side(READS_AT_ONCE, read, numbers.items(), "topic"), strict=True))
+
+
+def read_newest_topic_facts(
+    archive: Archive, wanted: Callable[[str], bool] | None = None
+) -> dict[str, TopicFact | NotWholeError | None]:
+    """Read the newest fact of each known topic, or of the wanted ones, as `read_topic_facts` does."""
+    known = list_newest_topic_facts(archive)
+    return read_topic_facts(archive, {name: known[name] for name in known if not wanted or wanted(name)})
+
+
+def _update(archive: Archive, topic: str, change: Callable[[TopicFact | None], TopicFact | None]) -> TopicFact | None:
+    """Put the result of `change` on the newest note of a topic. Returns the note that counts afterwards."""
+    return TOPIC_NOTES.at(archive, topic_stream(topic)).update(change)
+
+
+def record_topic(
+    archive: Archive,
+    *,
+    topic: str,
+    topic_id: str,
+    cluster_id: str,
+    partitions: int,
+    configs: Mapping[str, str] | None,
+    effective: Mapping[str, str] | None = None,
+    seen_ms: int | None = None,
+    earlier: SeenTopicId | None = None,
+) -> TopicFact:
+    """Note the present state of the topic, if it changed. Returns the resulting note, including the life.
+
+    `earlier`: the previous topic of that name, when this process last saw it, if it did.
+
+    `configs`, `effective` None: they cannot be read, and the known values stay. A new topic id means a recreated topic: a life
+    without a parent begins. A life with an empty id is never continued. Raises StrangerError for another cluster. An instance that
+    still sees the topic of an earlier life writes nothing.
+    """
+    if not topic_id:
+        raise ValueError(f"topic {topic} has no topic id")
+
+    def change(known: TopicFact | None) -> TopicFact | None:
+        if known is not None and known.cluster_id != cluster_id:
+            raise _another_cluster(topic, known.cluster_id, cluster_id)
+        known_configs, known_effective = ({}, None) if known is None else (known.configs, known.effective)
+        wanted = TopicFact(
+            topic=topic,
+            cluster_id=cluster_id,
+            partitions=partitions,
+            configs=known_configs if configs is None else configs,
+            effective=known_effective if effective is None else effective,
+            lives=_lives_now(known, topic_id, seen_ms, earlier),
+        )
+        if known is not None and known.root(known.current.life) == wanted.root(wanted.current.life):
+            wanted = replace(wanted, ends=known.ends)
+        is_old_news = topic_id != wanted.current.topic_id
+        return None if is_old_news else wanted
+
+    recorded = _update(archive, topic, change)
+    if recorded is None or topic_id not in {life.topic_id for life in recorded.lives}:
+        raise CorruptSegmentError(f"{topic}: no control fact after one was written")
+    return recorded
+
+
+def _lives_now(
+    known: TopicFact | None, topic_id: str, seen_ms: int | None, earlier: SeenTopicId | None
+) -> tuple[Life, ...]:
+    """Return the lives of a topic that now has this id. A new life is first seen now."""
+    if known is None:
+        return (Life(life=0, topic_id=topic_id, seen_ms=seen_ms),)
+    if topic_id in {life.topic_id for life in known.lives}:
+        return known.lives
+    is_before = earlier is not None and earlier.topic_id == known.current.topic_id
+    earlier_ms = earlier.at_ms if earlier is not None and is_before else None
+    life = Life(life=len(known.lives), topic_id=topic_id, seen_ms=seen_ms, earlier_seen_ms=earlier_ms)
+    return (*known.lives, life)
+
+
+class UnnotedLives(NamedTuple):
+    """Lives with records that no note of the topic names; empty for a topic without notes. `problems`: a line each."""
+
+    lives: frozenset[int]
+    problems: tuple[str, ...]
+
+    @classmethod
+    def of(cls, topic: str, history: Iterable[TopicFact], with_records: Collection[int]) -> "UnnotedLives":
+        noted = {life.life for fact in history for life in fact.lives}
+        lives = frozenset(with_records) - noted if noted else frozenset()
+        where = f"control/{topic_stream(topic)}/"
+        return cls(
+            lives,
+            tuple(
+                f"{topic}: life {life} has objects, and {where} does not name it, so it is not read. Find out who put them, or"
+                f" bring the note back; --life {life} reads them"
+                for life in sorted(lives)
+            ),
+        )
+
+
+def accept_gone(archive: Archive, topic: str) -> None:
+    """Note that a user accepts the deletion of a topic in Kafka, until the topic is seen again. Raises CorruptSegmentError."""
+
+    def change(known: TopicFact | None) -> TopicFact | None:
+        if known is None or known.is_accepted_gone:
+            return None
+        return replace(known, accepted_gone=known.current.life)
+
+    _update(archive, topic, change)
+
+
+def record_ends(
+    archive: Archive, topic: str, ends: Mapping[int, int], archived: Mapping[int, int], at_ms: int
+) -> Mapping[int, LogEnd]:
+    """Note the log ends of partitions, if they changed, before any of their records is put. Returns all known ends.
+
+    `archived`: the archived ends of the same partitions. A partition archived to its end needs no note, except the first one.
+    """
+
+    def change(known: TopicFact | None) -> TopicFact | None:
+        if known is None:
+            return None
+        news = {number: LogEnd(offset=end, at_ms=at_ms, whole_ms=whole(known, number)) for number, end in ends.items()}
+        is_news = any(
+            number not in known.ends or known.ends[number].offset != end != archived[number]
+            for number, end in ends.items()
+        ) or any(known.ends[number].offset > archived[number] >= end for number, end in ends.items())
+        return replace(known, ends={**known.ends, **news}) if is_news else None
+
+    def whole(known: TopicFact, number: int) -> int | None:
+        earlier = known.ends.get(number)
+        if archived[number] >= ends[number]:
+            return at_ms
+        if earlier is None:
+            return None
+        return earlier.at_ms if archived[number] >= earlier.offset else earlier.whole_ms
+
+    recorded = _update(archive, topic, change)
+    return {} if recorded is None else recorded.ends
+
+
+def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, branch: Branch) -> tuple[int, Branch]:
+    """Note that a partition's log was truncated. Returns the life in which the partition continues, and its branch.
+
+    When another instance has branched this partition off that parent already, its branch holds. The partition joins the
+    newest life if it can; otherwise a life begins. Raises StrangerError when another topic has followed.
+    """
+
+    def change(known: TopicFact | None) -> TopicFact | None:
+        if known is None or known.root(parent) != known.root(known.current.life):
+            raise StrangerError(f"{topic}: life {parent} is not of the topic that is there now; it was created again")
+        if _branch_off(known, partition, parent) is not None:
+            return None
+        present = known.life_of_partition("", partition)
+        if present.life != parent:
+            raise ValueError(f"{topic}-{partition} lives in life {present.life}, and never did in life {parent}")
+        *earlier, newest = known.lives
+        if newest.parent == parent and partition not in newest.branches:
+            lives = (*earlier, replace(newest, branches={**newest.branches, partition: branch}))
+        else:
+            topic_id = known.current.topic_id
+            begun = Life(life=len(known.lives), topic_id=topic_id, parent=parent, branches={partition: branch})
+            lives = (*known.lives, begun)
+        return replace(known, lives=lives)
+
+    recorded = _update(archive, topic, change)
+    found = None if recorded is None else _branch_off(recorded, partition, parent)
+    if found is None:
+        raise CorruptSegmentError(f"{topic}: no control fact after one was written")
+    return found
+
+
+def _branch_off(fact: TopicFact, partition: int, parent: int) -> tuple[int, Branch] | None:
+    """Return the life that continues a partition after `parent`, and its branch; None if `parent` is its newest life."""
+    for life in fact.lives:
+        if life.parent == parent and partition in life.branches:
+            return life.life, life.branches[partition]
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSource:
+    """The partition that records come from, in one life of its topic."""
+
+    topic: str
+    partition: int
+    life: int
+    topic_id: str
+    cluster_id: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

@@ -1,0 +1,1 @@
+"""Reads archived topics: finds them, reads their records, and reports totals and missing objects."""

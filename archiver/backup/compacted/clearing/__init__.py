@@ -1,0 +1,1 @@
+"""Decides which former copies are deleted, deletes them, and reports the status of all copies."""

@@ -1,0 +1,1 @@
+"""Decides which instance makes the next copy of a partition, and when; no decision writes."""

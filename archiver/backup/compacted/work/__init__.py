@@ -1,0 +1,1 @@
+"""The process of an instance: works on assigned partitions, and carries out the turns' decisions."""

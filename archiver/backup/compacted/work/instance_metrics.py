@@ -1,0 +1,229 @@
+"""Declares the metrics that only the process of an instance has; it also has those of a backup."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from archiver.backup.compacted.clearing.alarms import AlarmKind
+from archiver.backup.compacted.turn.turn_decisions import ACTIVATE, PASSIVATE, Role
+from archiver.process.output.declared_metrics import Declared, Labels, counters_of, family_of
+
+_BY_ROLE: Final = ("topic", "role")
+
+ROLES: Final = Declared(
+    "archiver_compacted_partitions",
+    "gauge",
+    "Partitions that this process holds, by what its instance is for them: `active`, `catch-up`, `passive`, or `unknown` before the"
+    " first look.",
+    _BY_ROLE,
+)
+ROLE_AGE: Final = Declared(
+    "archiver_compacted_role_age_seconds",
+    "gauge",
+    "Time since its instance took up this role, of the partition where that is longest ago.",
+    _BY_ROLE,
+)
+TURN_LEFT: Final = Declared(
+    "archiver_compacted_turn_left_seconds",
+    "gauge",
+    "Time until the next copy is due, of the partition, among those that it is active for, where that is soonest; negative: overdue.",
+)
+POSITION: Final = Declared(
+    "archiver_compacted_position_offsets",
+    "gauge",
+    "Up to where the generations that it fills are durable, all partitions together: `active` of those that are read, `catch-up` of the next ones.",
+    _BY_ROLE,
+)
+COPY_LAG: Final = Declared(
+    "archiver_compacted_lag_offsets",
+    "gauge",
+    "Offsets between there and the high watermark, all partitions together.",
+    _BY_ROLE,
+)
+UNSURE: Final = Declared(
+    "archiver_compacted_unsure",
+    "gauge",
+    "Generations of these that may have missed a deletion: they were read more slowly than `delete.retention.ms` allows.",
+    _BY_ROLE,
+)
+GENERATIONS: Final = Declared(
+    "archiver_compacted_generations",
+    "gauge",
+    "Existing generations of the partitions that it is active for, by the last listing.",
+)
+GENERATION_BYTES: Final = Declared("archiver_compacted_generation_bytes", "gauge", "Bytes of their objects.")
+ALARMS: Final = Declared(
+    "archiver_compacted_alarms",
+    "gauge",
+    "Partitions with an alarm of this kind in `archiver compacted status`, by the last look. Alarms about an"
+    " instance have an empty `topic`.",
+    ("topic", "kind"),
+)
+TURNS: Final = Declared(
+    "archiver_compacted_turns_total", "counter", "Copies of this process that became those that are read."
+)
+GIVEN_UP: Final = Declared(
+    "archiver_compacted_given_up_total",
+    "counter",
+    "Generations that were given up, because objects of them are gone or damaged: they are begun anew.",
+)
+LOOK_FAILURES: Final = Declared(
+    "archiver_compacted_look_failures_total",
+    "counter",
+    "Failed looks at a partition's role log or its copies; the next look comes after `compacted.interval`.",
+)
+CLEARED_OBJECTS: Final = Declared(
+    "archiver_compacted_cleared_objects_total", "counter", "Objects deleted, of generations that are read no more."
+)
+CLEARED_BYTES: Final = Declared("archiver_compacted_cleared_bytes_total", "counter", "Bytes of these objects.")
+CLEARING_FAILURES: Final = Declared(
+    "archiver_compacted_clearing_failures_total",
+    "counter",
+    "Requests of a clearing that the store has denied, or that failed: it is tried again.",
+    (),
+)
+HINTS_SENT: Final = Declared(
+    "archiver_compacted_hints_sent_total", "counter", "Events for the other instance.", ("event",)
+)
+HINTS_RECEIVED: Final = Declared(
+    "archiver_compacted_hints_received_total",
+    "counter",
+    "Events of others in the coordination topic, about partitions that this process holds.",
+    (),
+)
+
+INSTANCE_METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Declared))
+_FROM_ZERO: Final = (TURNS, GIVEN_UP, LOOK_FAILURES, CLEARED_OBJECTS, CLEARED_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillState:
+    """The progress of a generation that this process fills."""
+
+    role: Role  # active: current; catch-up: next
+    position: int
+    high_watermark: int | None
+    is_unsure: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnState:
+    """The state of an assigned partition."""
+
+    topic: str
+    role: Role
+    role_since_ms: int | None
+    due_ms: int | None  # when the next copy is due
+    fills: tuple[FillState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyCounts:
+    """The last known state in storage, by topic."""
+
+    generations: Mapping[str, int]
+    bytes: Mapping[str, int]
+    alarms: Mapping[tuple[str, AlarmKind], int]
+
+
+NOTHING_SEEN: Final = CopyCounts(generations={}, bytes={}, alarms={})
+
+
+class InstanceMetrics:
+    """Counts events of a process, from any thread. `turns` and `standing` are called at each scrape."""
+
+    def __init__(
+        self,
+        turns: Callable[[], Iterable[TurnState]] = tuple,
+        standing: Callable[[], CopyCounts] = lambda: NOTHING_SEEN,
+        clock_ms: Callable[[], int] = int,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self._turns = turns
+        self._standing = standing
+        self._clock_ms = clock_ms
+        self.registry = registry or CollectorRegistry()
+        self.registry.register(self)  # before the counters: it begins them at zero
+        self._counters = counters_of(INSTANCE_METRICS, self.registry)
+
+    def took_over(self, topic: str) -> None:
+        self._add(TURNS, topic)
+
+    def gave_up(self, topic: str) -> None:
+        self._add(GIVEN_UP, topic)
+
+    def look_failed(self, topic: str) -> None:
+        self._add(LOOK_FAILURES, topic)
+
+    def cleared(self, topic: str, *, objects: int, size: int) -> None:
+        self._add(CLEARED_OBJECTS, topic, by=objects)
+        self._add(CLEARED_BYTES, topic, by=size)
+
+    def clearing_failed(self, times: int) -> None:
+        self._add(CLEARING_FAILURES, by=times)
+
+    def sent_hint(self, event: str) -> None:
+        self._add(HINTS_SENT, event)
+
+    def received_hint(self) -> None:
+        self._add(HINTS_RECEIVED)
+
+    def _add(self, declared: Declared, *labels: str, by: int = 1) -> None:
+        counter = self._counters[declared]
+        (counter.labels(*labels) if labels else counter).inc(by)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauges."""
+        turns = list(self._turns())
+        topics = {turn.topic for turn in turns}
+        values = {**_gauges(turns, self._clock_ms()), **_of_standing(self._standing(), topics)}
+        self._begin_at_zero(topics)
+        for declared in INSTANCE_METRICS:
+            if declared.kind == "gauge":
+                yield family_of(declared, values.get(declared, {}))
+
+    def _begin_at_zero(self, topics: Iterable[str]) -> None:
+        """Show events without an occurrence as 0: Prometheus sees no increase from a missing series to 1."""
+        for topic in topics:
+            for declared in _FROM_ZERO:
+                self._add(declared, topic, by=0)
+        for event in (ACTIVATE, PASSIVATE):
+            self._add(HINTS_SENT, event, by=0)
+
+
+def _gauges(turns: Iterable[TurnState], now_ms: int) -> dict[Declared, dict[Labels, float]]:
+    values: dict[Declared, dict[Labels, float]] = defaultdict(dict)
+    for turn in turns:
+        for role in Role:  # all of them: a missing series is no 0
+            _sum(values[ROLES], (turn.topic, role.value), turn.role is role)
+        if turn.role_since_ms is not None:
+            ages, age_s = values[ROLE_AGE], (now_ms - turn.role_since_ms) / 1000
+            ages[turn.topic, turn.role.value] = max(age_s, ages.get((turn.topic, turn.role.value), 0.0))
+        if turn.role is Role.ACTIVE and turn.due_ms is not None:
+            left, left_s = values[TURN_LEFT], (turn.due_ms - now_ms) / 1000
+            left[turn.topic,] = min(left_s, left.get((turn.topic,), left_s))
+        for fill in turn.fills:
+            labels = (turn.topic, fill.role.value)
+            _sum(values[POSITION], labels, fill.position)
+            _sum(values[UNSURE], labels, fill.is_unsure)
+            if fill.high_watermark is not None:
+                _sum(values[COPY_LAG], labels, max(0, fill.high_watermark - fill.position))
+    return values
+
+
+def _sum(values: dict[Labels, float], labels: Labels, more: float) -> None:
+    values[labels] = values.get(labels, 0) + more
+
+
+def _of_standing(standing: CopyCounts, topics: Iterable[str]) -> dict[Declared, dict[Labels, float]]:
+    alarms: dict[Labels, float] = {(topic, kind.value): 0 for topic in topics for kind in AlarmKind}
+    alarms |= {(topic, kind.value): count for (topic, kind), count in standing.alarms.items()}
+    return {
+        GENERATIONS: {(topic,): count for topic, count in standing.generations.items()},
+        GENERATION_BYTES: {(topic,): size for topic, size in standing.bytes.items()},
+        ALARMS: alarms,
+    }

@@ -1,0 +1,1 @@
+"""One partition from fetch to put: its state, its batches, its segments."""

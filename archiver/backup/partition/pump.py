@@ -1,0 +1,319 @@
+"""Advances the feeds of a backup, each one step at a time: takes fetched batches, closes segments, schedules puts."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from archiver.backup.partition.feed import Feed
+from archiver.backup.partition.fetching import Fetching
+from archiver.backup.partition.partition_writer import PutLaterError
+from archiver.backup.partition.put_turns import MOST_PUTS, SLOW_S, PutTurns
+from archiver.backup.reports.ledger import Ledger
+from archiver.backup.reports.troubles import Dependency, Troubles
+from archiver.errors import CorruptBatchError, DroppedError, SpoolFullError
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.cluster import TopicPartition
+from archiver.process.output.defects import as_ours
+from archiver.process.running.workers import Workers
+
+Value = TypeVar("Value")
+
+_TICK_S = 0.5
+_TICK_PER_PARTITION_S = 0.0005  # to check a thousand partitions takes milliseconds
+_LONG_PUT_S = 1.0
+
+
+class Pump:
+    """Takes feeds at any time, and gives each one back when it has ended: `async with`, `add`, `next_ended`, `close`."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        *,
+        pool: Workers,
+        memory_bytes: int,
+        spool_bytes: int = 2**63,
+        rate_bytes: int = 0,
+        clock: Callable[[], float],
+        ledger: Ledger,
+        on_tick: Callable[[], None] = lambda: None,
+        on_durable: Callable[[Feed], None] = lambda _: None,
+        troubles: Troubles | None = None,
+        has_room: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`has_room` returns whether a full spool may be filled again."""
+        self._troubles = troubles or Troubles()
+        self._has_room = has_room
+        self._is_spool_full = False
+        self.feeds: dict[TopicPartition, Feed] = {}
+        self._unended: set[Feed] = set()  # also feeds that are not in `feeds` any more
+        self._fetching = Fetching(
+            client,
+            self.feeds,
+            self,
+            memory_bytes=memory_bytes,
+            rate_bytes=rate_bytes,
+            clock=clock,
+            ledger=ledger,
+            troubles=self._troubles,
+        )
+        self._clock = clock
+        self._pool = pool
+        self._on_tick = on_tick
+        self._on_durable = on_durable
+        self._most_spooled_bytes = spool_bytes
+        self._ended: asyncio.Queue[Feed | None] = asyncio.Queue()
+        self._broken: list[asyncio.Task[None]] = []
+        self._work: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._puts = PutTurns(pool.count, self._troubles)
+        self._putters = Workers(MOST_PUTS, "putter")
+
+    async def __aenter__(self) -> Self:
+        self.begin_loop(self._tick())
+        self.begin_loop(self._fetching.lead())
+        return self
+
+    def begin_loop(self, work: Coroutine[None, None, None]) -> None:
+        """Run an endless loop. If it raises, `next_ended` raises that defect."""
+
+        def note_end(task: asyncio.Task[None]) -> None:
+            if not task.cancelled():
+                self._broken.append(task)
+                self._ended.put_nowait(None)
+
+        task = asyncio.create_task(work)
+        task.add_done_callback(note_end)
+        self._loops.append(task)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks = [*self._loops, *self._work]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._putters.shutdown(wait=False, cancel_futures=True)
+        for feed in self._unended:
+            if not feed.working:
+                feed.writer.discard()
+
+    # --- feeds
+
+    def add(self, feed: Feed) -> None:
+        self.feeds[feed.key] = feed
+        self._unended.add(feed)
+        self.advance(feed)
+        self._fetching.refresh_leaders()
+
+    async def next_ended(self) -> Feed:
+        """Wait for a feed that ended or failed; it is no longer in `feeds`. Closed feeds are left out."""
+        feed = await self._ended.get()
+        if feed is None:
+            await asyncio.gather(*(task for task in self._broken))
+            raise RuntimeError("a loop of the pump ended")
+        return feed
+
+    def ended_now(self) -> list[Feed]:
+        """Return the feeds that `next_ended` would return at once."""
+        ended = [self._ended.get_nowait() for _ in range(self._ended.qsize())]
+        return [feed for feed in ended if feed is not None]
+
+    async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> list[DroppedError]:
+        """Flush held records, drop queued fetches, and end the feeds. Returns an error for each feed whose records were not durable in time."""
+        closing = list(feeds)
+        for feed in closing:
+            feed.close(self._clock())
+            self.advance(feed)
+        waits = [asyncio.create_task(feed.ended.wait()) for feed in closing]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+        for feed in closing:
+            self._forget(feed)
+            if not feed.ended.is_set():
+                feed.note_dropped()
+        return [feed.dropped for feed in closing if feed.dropped is not None]
+
+    def drop(self, feed: Feed) -> None:
+        """End a feed without another put. A running put is not stopped."""
+        feed.let_go()
+        self._forget(feed)
+        self.advance(feed)
+
+    def _forget(self, feed: Feed) -> None:
+        if self.feeds.get(feed.key) is feed:
+            del self.feeds[feed.key]
+
+    def _end(self, feed: Feed) -> None:
+        self._forget(feed)
+        self._unended.discard(feed)
+        feed.ended.set()
+        if not feed.closing:
+            self._ended.put_nowait(feed)
+        self._fetching.stir()
+
+    # --- the loops
+
+    async def _tick(self) -> None:
+        while True:
+            now_s = self._clock()
+            for feed in list(self.feeds.values()):
+                if feed.writer.is_due or feed.put_again_at_s is not None:
+                    self.advance(feed)
+                feed.note_pending(now_s)
+                if self._troubles.is_any and feed.is_caught_up and not feed.stalled_s(now_s):
+                    self._troubles.note_works(feed.key)
+            self._make_room()
+            self._set_aside(now_s)
+            self._puts.warn_of_waiting(self._unended, now_s)
+            self._fetching.refresh_leaders()  # another request about a topic may have made the client forget its leaders
+            self._on_tick()
+            await asyncio.sleep(max(_TICK_S, _TICK_PER_PARTITION_S * len(self.feeds)))
+
+    def _make_room(self) -> None:
+        """While the spool is full, fetch nothing, and close the oldest segments before their time."""
+        over_bytes = sum(feed.writer.spooled_bytes for feed in self._unended) - self._most_spooled_bytes
+        self._is_spool_full = self._is_spool_full and not self._has_room()
+        if self._is_spool_full:
+            over_bytes = max(over_bytes, 1)
+        self._fetching.suspend(over_bytes > 0)
+        opened = [(at_s, feed) for feed in self.feeds.values() if (at_s := feed.writer.opened_at_s) is not None]
+        for _, feed in sorted(opened, key=lambda one: one[0]):
+            if over_bytes <= 0:
+                break
+            over_bytes -= feed.writer.spooled_bytes
+            feed.writer.close_early()
+            self.advance(feed)
+
+    def _set_aside(self, now_s: float) -> None:
+        """If fetching waits for memory, drop the fetches of partitions with slow puts."""
+        if not self._fetching.is_stuck():
+            return
+        for feed in self._unended:
+            since_s = feed.put_due_since_s
+            if since_s is not None and now_s - since_s > _LONG_PUT_S:
+                self._fetching.release(feed.set_aside())
+
+    # --- archive
+
+    def advance(self, feed: Feed) -> None:
+        """Begin the next step of a partition, one at a time. Data fetched before an error is archived first."""
+        if feed.working or feed.ended.is_set():
+            return
+        if feed.closing:
+            self._drop_queue(feed)
+        if feed.is_dropped:
+            feed.drop()
+            self._end(feed)
+            return
+        if feed.put_again_at_s is not None:
+            if self._clock() >= feed.put_again_at_s:
+                self._wait_for_put(feed)
+        elif feed.writer.is_due:
+            self._wait_for_put(feed)
+        elif feed.queue:
+            self.spawn(feed, self._take)
+        elif feed.broken is not None and not feed.closing:
+            self._fetching.investigate_broken(feed, feed.broken)
+        elif feed.is_ending:
+            self._finish(feed)
+        else:
+            self._fetching.stir()
+
+    def spawn(self, feed: Feed, work: Callable[[Feed], Coroutine[None, None, None]]) -> None:
+        async def run() -> None:
+            try:
+                await work(feed)
+            except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
+                feed.fail(as_ours(error, feed.source))
+            finally:
+                feed.end_work()
+            self._report_durable(feed)
+            self.advance(feed)
+
+        feed.begin_work()
+        task = asyncio.create_task(run())
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    def _report_durable(self, feed: Feed) -> None:
+        if feed.note_newest_segment():
+            self._troubles.note_works(feed.key, Dependency.STORE, Dependency.SPOOL)
+            self._on_durable(feed)
+
+    async def _take(self, feed: Feed) -> None:
+        item = feed.queue.popleft()
+        rest = await self._in_thread(feed, self._pool, lambda: feed.writer.take(item))
+        self._fetching.release(len(item.records) - (0 if rest is None else len(rest.records)))
+        if rest is not None:
+            feed.queue.appendleft(rest)
+        self._follow(feed)
+
+    def _follow(self, feed: Feed) -> None:
+        """Fetch from the writer's position, when another writer of the partition got ahead and moved that position."""
+        if not feed.queue and feed.writer.position != feed.fetch_offset:
+            feed.go_on_where_the_writer_is()
+
+    def _finish(self, feed: Feed) -> None:
+        """Put the held records, and end the feed; or continue fetching if its end is not reached."""
+        if feed.writer.holds_records:
+            self._wait_for_put(feed)
+        elif not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:
+            feed.go_on_where_the_writer_is()
+            self._fetching.stir()
+        else:
+            self._end(feed)
+
+    async def _in_thread(self, feed: Feed, pool: Workers, work: Callable[[], Value]) -> Value | None:
+        """Do work on a feed in a thread, and note its error in the feed. Returns None after an error."""
+        try:
+            return await pool.call(work)
+        except PutLaterError as error:
+            self._put_later(feed, error)
+        except CorruptBatchError as error:
+            feed.note_broken(error)
+            self._drop_queue(feed)
+        except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
+            if isinstance(error, SpoolFullError):
+                self._is_spool_full = True
+                self._fetching.suspend(True)
+            self._fetching.release(feed.abandon(as_ours(error, feed.source)))
+        return None
+
+    # --- put
+
+    def _wait_for_put(self, feed: Feed) -> None:
+        self._puts.wait(feed, self._clock())
+        self._begin_puts()
+
+    def _begin_puts(self) -> None:
+        for feed in self._puts.take(self._clock()):
+            self.spawn(feed, self._put)
+            asyncio.get_running_loop().call_later(
+                SLOW_S + 0.005, self._begin_puts
+            )  # from then on it takes no other partition's place
+
+    async def _put(self, feed: Feed) -> None:
+        """Close the segment, and put it in a thread for puts: decoding threads are for partitions that advance."""
+        error = feed.error  # an error of its fetches: earlier data is archived
+        await self._in_thread(
+            feed, self._pool, feed.writer.close
+        )  # closing compresses, which is work for decoding threads
+        if not feed.is_dropped:  # it may have been dropped meanwhile
+            await self._in_thread(feed, self._putters, feed.writer.flush)
+        has_worked = feed.error is error and not feed.writer.holds_records
+        self._puts.end(feed, has_worked=has_worked)
+        self._follow(feed)
+        self._begin_puts()
+
+    def _put_later(self, feed: Feed, error: PutLaterError) -> None:
+        self._drop_queue(feed)
+        pause_s = self._puts.note(feed, error, self._clock())
+        asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
+
+    def _drop_queue(self, feed: Feed) -> None:
+        """Drop queued data: the feed continues at the writer's position."""
+        self._fetching.release(feed.drop_queue())

@@ -1,0 +1,322 @@
+"""Reads snapshots of group positions, which are notes (docs/format.md §8): for a time, the newest snapshot with each group."""
+
+import json
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import partial
+from itertools import islice
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field
+
+from archiver.archive.format.control import (
+    decode_fact,
+    gone_error,
+    is_as_written,
+    list_numbers,
+    newest_numbers,
+    read_with,
+)
+from archiver.archive.format.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
+from archiver.archive.format.handle import Archive
+from archiver.archive.notes.topics import MOST_PARTITIONS
+from archiver.codec.selection import LAST_LONG
+from archiver.errors import CorruptSegmentError, NotWholeError
+from archiver.groups.log.lives import AMBIGUOUS
+from archiver.groups.log.position_rows import NO_ROW
+from archiver.groups.positions.archived_position import ArchivedPosition, PositionSource, State
+from archiver.process.running.workers import side_by_side
+from archiver.process.values.json_values import parse_json, spelled_number
+
+log = logging.getLogger(__name__)
+
+STREAM: Final = "group-positions"
+_MOST_EPOCH: Final = 2**31 - 1
+# The most snapshots to read for groups that newer ones lack: each may have 64 MB.
+_MOST_READ: Final = 200
+_READ_TOGETHER: Final = 4
+ReportProblem = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPosition:
+    """The position that a group had committed in a partition."""
+
+    offset: Number
+    leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
+    metadata: KafkaText = ""
+
+
+_Partition = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITIONS))]
+GroupTopics = Mapping[Item[BoundedText], Mapping[Item[_Partition], Item[SnapshotPosition]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The positions of all groups at a time, except groups that did not answer."""
+
+    time_ms: Number
+    duration_ms: Number = 0  # a group may have been queried so much later
+    groups: Mapping[Item[KafkaText], Item[GroupTopics]]
+    missing: tuple[Item[KafkaText], ...]
+
+
+_SNAPSHOT: Final = FactModel(Snapshot)
+
+
+def archived_position(
+    group: str, topic: str, partition: int, life: int, held: SnapshotPosition, at_ms: int, state: State
+) -> ArchivedPosition:
+    """Return a position in a snapshot of a time, for a life of its topic. `state`: used if the life is known."""
+    return ArchivedPosition(
+        group=group,
+        topic=topic,
+        life=life,
+        partition=partition,
+        state=State.AMBIGUOUS if life == AMBIGUOUS else state,
+        offset=held.offset,
+        leader_epoch=held.leader_epoch,
+        metadata=held.metadata,
+        commit_ms=-1,
+        at_offset=NO_ROW,
+        removed_ms=NO_ROW,
+        at_ms=at_ms,
+        source=PositionSource.SNAPSHOT,
+    )
+
+
+def day_begins_ms(day: str) -> int | None:
+    """Return the begin of a day, spelled as in a stream's name; None for another spelling."""
+    try:
+        found = date.fromisoformat(day)
+    except ValueError:
+        return None
+    return (
+        int(datetime(found.year, found.month, found.day, tzinfo=UTC).timestamp() * 1000) if str(found) == day else None
+    )
+
+
+def can_read_day(archive: Archive, day: str, until_ms: int) -> bool:
+    """Return whether a day has a readable snapshot of a time."""
+    return next(_of_day(archive, f"{STREAM}/{day}", until_ms, log.info), None) is not None
+
+
+def has_snapshots(archive: Archive) -> bool:
+    """Return whether any snapshot exists. Reads the first page of a listing."""
+    return next(iter(archive.store.list(archive.layout.control_prefix(STREAM))), None) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSnapshot:
+    """The position of a group in the newest snapshot that has it."""
+
+    time_ms: int
+    duration_ms: int
+    topics: GroupTopics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshots:
+    """The contents of snapshots as of a time."""
+
+    newest_ms: int
+    groups: Mapping[str, GroupSnapshot]
+    missing: Mapping[str, int | None]  # groups missing in the newest: the time of the snapshot with them; None: none
+    following: Mapping[str, GroupSnapshot] = field(default_factory=dict)  # by the first snapshot after the time
+    missing_behind: Collection[str] = ()  # groups missing in the first snapshot after the time and in all later ones
+    until_ms: int = LAST_LONG  # the time
+
+
+@dataclass(slots=True)
+class _Following:
+    """Collected while reading backwards to a time: the first snapshot after it, and the first day that begins after it."""
+
+    time_ms: int | None = None  # of the first snapshot
+    groups: dict[str, GroupSnapshot] = field(default_factory=dict)  # of the first snapshot; missing ones of later ones
+    missing: set[str] = field(default_factory=set)  # in the first snapshot and in the later ones
+    day: str = ""
+
+    def note(self, found: Snapshot) -> None:
+        """Note a snapshot after the time."""
+        here, missed = dict(_groups_of(found)), {*found.missing} - found.groups.keys()
+        if self.time_ms is None or found.time_ms < self.time_ms:
+            later = {group: one for group, one in self.groups.items() if group in missed}
+            self.time_ms, self.groups, self.missing = found.time_ms, here | later, missed - later.keys()
+        else:
+            later = {group: one for group, one in here.items() if group in self.missing}
+            self.groups |= later
+            self.missing -= later.keys()
+
+    def read(self, archive: Archive, report_problem: ReportProblem) -> None:
+        """Read the first snapshot of the next day, if it is the first one after the time, or if that one lacks groups."""
+        is_wanted = self.day and (self.time_ms is None or self.missing)
+        for number in list_numbers(archive, self.day)[:1] if is_wanted else ():
+            found = _read(archive, self.day, number)
+            if isinstance(found, NotWholeError):
+                report_problem(str(found))
+            else:
+                self.note(found)
+
+
+def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Snapshots | None:
+    """Read the newest snapshot at or before a time, and earlier ones for groups that it lacks.
+
+    Returns None if none exists. An unreadable one is reported, and the previous one is read.
+    """
+    following = _Following()
+    found = islice(newest_first(archive, until_ms, report_problem, following=following), _MOST_READ)
+    newest = next(found, None)
+    if newest is None:
+        return None
+    groups = dict(_groups_of(newest))
+    missing = dict.fromkeys(sorted({*newest.missing} - groups.keys()))
+    told: dict[str, int | None] = dict(missing)
+    sought = set(missing)
+    for earlier in found if sought else ():
+        here = {group: one for group, one in _groups_of(earlier) if group in sought}
+        groups |= here
+        told |= {group: one.time_ms for group, one in here.items()}
+        sought &= {*earlier.missing} - here.keys()  # missing in both: the group did not exist then
+        if not sought:
+            break
+    following.read(archive, report_problem)
+    return Snapshots(
+        newest_ms=newest.time_ms,
+        groups=groups,
+        missing=told,
+        following=following.groups,
+        missing_behind=following.missing,
+        until_ms=until_ms,
+    )
+
+
+def _groups_of(snapshot: Snapshot) -> Iterator[tuple[str, GroupSnapshot]]:
+    for group, topics in snapshot.groups.items():
+        yield group, GroupSnapshot(time_ms=snapshot.time_ms, duration_ms=snapshot.duration_ms, topics=topics)
+
+
+def newest_first(
+    archive: Archive,
+    until_ms: int,
+    report_problem: ReportProblem,
+    naming: Collection[str] | None = None,
+    following: _Following | None = None,
+) -> Iterator[Snapshot]:
+    """Yield snapshots from the newest on. Clocks of writers may differ: among neighbours of a day, the later time comes first.
+
+    `naming`: names of groups or topics. A snapshot without any of these names is yielded without its groups, which is much faster.
+    """
+    for stream in _days(archive, until_ms, report_problem, following):
+        yield from _of_day(archive, stream, until_ms, report_problem, naming, following)
+
+
+def newest_of_days(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[Snapshot]:
+    """Yield the newest snapshot of each day, from the newest on."""
+    for stream in _days(archive, until_ms, report_problem):
+        yield from islice(_of_day(archive, stream, until_ms, report_problem), 1)
+
+
+def _days(
+    archive: Archive, until_ms: int, report_problem: ReportProblem, following: _Following | None = None
+) -> Iterator[str]:
+    """Yield the streams of days, from the newest day on."""
+    for stream in sorted(newest_numbers(archive, STREAM), reverse=True):
+        try:
+            begin_ms = _begin_ms(stream)
+        except CorruptSegmentError as error:
+            report_problem(str(error))
+            continue
+        if begin_ms <= until_ms:
+            yield stream
+        elif following is not None:
+            following.day = stream
+
+
+def _of_day(
+    archive: Archive,
+    stream: str,
+    until_ms: int,
+    report_problem: ReportProblem,
+    naming: Collection[str] | None = None,
+    following: _Following | None = None,
+) -> Iterator[Snapshot]:
+    """Yield the snapshots of a day. Each is compared with the one that has the previous number."""
+    waiting: Snapshot | None = None
+    for found in _read_backwards(archive, stream, naming):
+        if isinstance(found, NotWholeError):
+            report_problem(str(found))
+        elif found.time_ms <= until_ms and waiting is None:
+            waiting = found
+        elif found.time_ms <= until_ms and waiting is not None:
+            first, waiting = sorted([waiting, found], key=lambda one: -one.time_ms)
+            yield first
+        elif following is not None and found.time_ms > until_ms:
+            following.note(found)
+    if waiting is not None:
+        yield waiting
+
+
+def _read_backwards(
+    archive: Archive, stream: str, naming: Collection[str] | None
+) -> Iterator[Snapshot | NotWholeError]:
+    """Read the snapshots of a day from the newest on: first two, which suffice for most callers, then several at a time."""
+    names = None if naming is None else [f"{json.dumps(name)}:".encode() for name in naming]
+
+    def read(number: int) -> Snapshot | NotWholeError:
+        return _read(archive, stream, number, names)
+
+    numbers = list_numbers(archive, stream)[::-1]
+    gone = len(range(numbers[0] + 1)) - len(numbers) if numbers else 0
+    yield from map(read, numbers[:2])
+    if gone:  # a far too high number would cause one request for each missing one
+        yield CorruptSegmentError(
+            f"control/{stream}: {gone:,} snapshots are gone: a retention sweep took them, or they are lost"
+        )
+    for start in range(2, len(numbers), _READ_TOGETHER):  # not all at once: each may have 64 MB
+        yield from side_by_side(_READ_TOGETHER, read, numbers[start : start + _READ_TOGETHER], "snapshot")
+
+
+def _read(
+    archive: Archive, stream: str, number: int, names: Collection[bytes] | None = None
+) -> Snapshot | NotWholeError:
+    key = archive.layout.fact_key(stream, number)
+
+    def decode(content: bytes) -> Snapshot:
+        if names is not None and not any(name in content for name in names) and is_as_written(content):
+            return _without_groups(content)
+        return _SNAPSHOT.read(decode_fact(content, key, stream), partial(_refusal, stream, number))
+
+    try:
+        return read_with(archive, stream, number, decode) or gone_error(key)
+    except NotWholeError as error:
+        return error
+
+
+def _without_groups(content: bytes) -> Snapshot:
+    """Read the header of a snapshot without its groups, from the lines that this program wrote."""
+    lines = {name: _line(content, name) for name in ("time_ms", "duration_ms", "missing")}
+    fact = {name: parse_json(text) for name, text in lines.items() if text is not None}
+    return _SNAPSHOT.read({"missing": [], **fact, "groups": {}}, CorruptSegmentError)
+
+
+def _line(content: bytes, name: str) -> bytes | None:
+    found = re.search(rb'\n "%s": (\[.*?\n \]|\[\]|[0-9]+)' % name.encode(), content, re.DOTALL)
+    return None if found is None else found[1]
+
+
+def _refusal(stream: str, number: int, why: str) -> CorruptSegmentError:
+    return CorruptSegmentError(
+        f"control/{stream}: number {number} is no snapshot of group positions: {why}; the one before it is read"
+    )
+
+
+def _begin_ms(stream: str) -> int:
+    """Return when the day of a stream begins."""
+    try:
+        day = datetime.strptime(stream.rpartition("/")[2], "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise CorruptSegmentError(f"control/{stream}: is not named after a day; find out who put it") from error
+    return int(day.timestamp() * 1000)

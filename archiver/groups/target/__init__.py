@@ -1,0 +1,1 @@
+"""Translates positions of consumer groups for a target cluster, sets them there, and rolls them back."""

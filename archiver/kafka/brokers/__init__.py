@@ -1,0 +1,1 @@
+"""The client of a cluster: connections, requests in the wire format, errors."""

@@ -1,0 +1,1 @@
+"""Consumer groups: membership, and positions read and set."""

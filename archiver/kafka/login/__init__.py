@@ -1,0 +1,1 @@
+"""Settings of the Kafka clients: addresses, TLS, authentication, tokens."""

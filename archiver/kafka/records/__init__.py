@@ -1,0 +1,1 @@
+"""Fetches and produces record batches, and asks leaders about their logs."""

@@ -1,0 +1,1 @@
+"""How the process runs: threads, signals, memory, pauses, child processes, failpoints."""

@@ -1,0 +1,1 @@
+"""Parsed and compact values: columns, JSON of unknown writers, addresses."""

@@ -1,0 +1,1 @@
+"""Fills partitions of targets, one a task, and reads them back."""

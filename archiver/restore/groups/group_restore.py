@@ -1,0 +1,361 @@
+"""Plans the positions of consumer groups on the target of a restore, as a value. Planning changes nothing.
+
+1. Positions are read from the archive, as of a time; the archiver's own groups are left out.
+2. Each position in a restored topic is translated, in each target of that topic.
+3. Positions that are not set are listed with a reason, and so are partitions without a committed position.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from archiver.archive.format.handle import Archive
+from archiver.codec.selection import LAST_LONG
+from archiver.config.model import ArchiverConfig
+from archiver.errors import NotWholeError, UsageError
+from archiver.groups.positions.archived_position import ArchivedPosition
+from archiver.groups.positions.lost_positions import groups_seen
+from archiver.groups.positions.shown import PositionFilter, show_groups
+from archiver.groups.target.application import ReportProgress, apply_positions, report_no_progress
+from archiver.groups.target.application_report import ApplicationReport
+from archiver.groups.target.backup_groups import NAMELESS, groups_left_out
+from archiver.groups.target.translation import (
+    OPEN_REASONS,
+    UNSET,
+    UNTOLD,
+    Reason,
+    TargetPartition,
+    TranslatedPosition,
+    settle_ambiguous,
+    translate_all,
+    unset_reason,
+)
+from archiver.groups.target.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.restore.groups.deleted_positions import with_lost_positions
+from archiver.restore.groups.removed_positions import Removed, judge_removed, removal_warnings
+from archiver.restore.groups.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
+from archiver.store.address import group_of
+
+RESET_BY_TIME: Final = (
+    "stop the group's consumers and reset it to a time before its oldest unread record: `kafka-consumer-groups.sh --bootstrap-server"
+    " HOST:PORT --group GROUP --topic TOPIC --reset-offsets --to-datetime 2026-11-20T14:00:00.000 --execute`"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRequest:
+    """The wanted groups, their time, and their new names.
+
+    `removed`: the treatment of positions that were removed before that time.
+    """
+
+    config: ArchiverConfig
+    wanted: PositionFilter
+    renames: Mapping[str, str]
+    removed: Removed = Removed.AUTO
+
+    @property
+    def as_of_ms(self) -> int | None:
+        """The time of the wanted positions; None: the newest."""
+        return None if self.wanted.as_of_ms == LAST_LONG else self.wanted.as_of_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedGroup:
+    """One group: positions to set, unset positions, and partitions of its restored topics without a committed position."""
+
+    group: str  # on the target
+    source: str  # in the archive
+    positions: tuple[TranslatedPosition, ...]
+    unset: tuple[TranslatedPosition, ...]
+    without_commit: tuple[tuple[str, int], ...]  # topic and partition of the target
+
+    @property
+    def wanted(self) -> list[WantedPosition]:
+        """The positions to set; empty: the group gets none."""
+        return [
+            WantedPosition(
+                one.target.topic, one.target.topic_id, one.target.partition, one.offset, one.position.metadata
+            )
+            for one in self.positions
+            if one.target is not None
+        ]
+
+    @property
+    def untold(self) -> list[UntoldPlace]:
+        """A partition whose archived position is unknown now. An earlier run may have known it."""
+        held = {one.place for one in self.wanted}
+        places = {place for one in self.unset if one.reason in UNTOLD and (place := _untold_place(one)) is not None}
+        return sorted(one for one in places if one.place not in held)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """All groups, by their names on the target; and the groups left out: the archiver's own, and the one without a name."""
+
+    restored: RestoredTopics
+    groups: tuple[PlannedGroup, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return omissions that are no fault."""
+        left = (one.position for group in self.groups for one in group.unset if one.reason is Reason.REMOVED)
+        there = (one.position for group in self.groups for one in group.positions if one.position.was_removed)
+        return [*([NAMELESS] if "" in self.left_out else []), *removal_warnings(left, there)]
+
+    @property
+    def open(self) -> list[TranslatedPosition]:
+        """Positions that should be set but cannot be, because of the archive or the restore."""
+        return [one for group in self.groups for one in group.unset if one.reason in OPEN_REASONS]
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.open and not self.restored.unreadable
+
+    @property
+    def known_from_ms(self) -> int | None:
+        """The earliest time without unknown positions; None: no such time, or all are known."""
+        times = [one.position.known_from_ms for one in self.open if one.reason is Reason.UNKNOWN]
+        return max(times) if times and min(times) >= 0 else None
+
+
+def plan_group_positions(
+    positions: Collection[ArchivedPosition],
+    restored: RestoredTopics,
+    *,
+    renames: Mapping[str, str],
+    own_groups: Collection[str],
+    backup_groups: Collection[str] = (),
+) -> GroupPlan:
+    """Plan the positions of groups. `backup_groups` are names that no group may get. Raises UsageError for other renames."""
+    kept = [one for one in positions if one.group not in own_groups]
+    names = _target_names({one.group for one in kept}, renames, backup_groups)
+    translated = _by_group(_translated(kept, restored))
+    return GroupPlan(
+        restored=restored,
+        groups=tuple(
+            _planned_group(source, names[source], translated[source], restored)
+            for source in sorted(names, key=names.__getitem__)
+        ),
+        left_out=tuple(sorted({one.group for one in positions} & set(own_groups))),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRestore:
+    """The result for the groups of a restore. `problems`: unreadable parts of the archive."""
+
+    plan: GroupPlan
+    report: ApplicationReport
+    problems: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        is_whole = self.plan.is_whole and not self.problems
+        return max(self.report.exit_code, 0 if is_whole else NotWholeError.exit_code)
+
+
+def read_positions(
+    archive: Archive, asked: GroupRequest, report_problem: Callable[[str], None]
+) -> Sequence[ArchivedPosition]:
+    """Read the wanted positions from the archive. Raises UsageError if no positions are archived, and for wrong renames."""
+    found = show_groups(archive, asked.wanted, asked.config.storage.index, report_problem)
+    positions = [one.position for one in found.positions]
+    groups = {one.group for one in positions} - groups_left_out(asked.config, positions)
+    # Groups that only earlier snapshots have are checked when the restored topics are known.
+    lost = groups_seen(archive, asked.renames.keys() - groups, asked.wanted.as_of_ms)
+    renames = {old: new for old, new in asked.renames.items() if old not in lost}
+    _target_names(groups, renames, {group_of(asked.config)})
+    return positions
+
+
+async def read_group_plan(
+    archive: Archive,
+    kafka: KafkaSettings,
+    restore_id: str,
+    asked: GroupRequest,
+    positions: Sequence[ArchivedPosition],
+    report_problem: Callable[[str], None],
+) -> GroupPlan:
+    """Survey the target, and plan the groups' positions there. Writes nothing."""
+    use = asked.config.storage.index
+    async with KafkaClient(kafka) as client:
+
+        async def find(positions: Sequence[ArchivedPosition]) -> tuple[Collection[str], RestoredTopics]:
+            own = groups_left_out(asked.config, positions)
+            places = {(one.topic, one.partition) for one in positions if one.group not in own}
+            return own, await find_restored_topics(archive, client, restore_id, places, use)
+
+        own, restored = await find(positions)
+        told = with_lost_positions(archive, asked.wanted, use, positions, restored.lives, report_problem)
+        told = await judge_removed(archive, client, asked.removed, told)
+        if told is not positions:
+            positions = told
+            own, restored = await find(positions)
+    return plan_group_positions(
+        positions, restored, renames=asked.renames, own_groups=own, backup_groups={group_of(asked.config)}
+    )
+
+
+async def apply_group_plan(
+    archive: Archive,
+    kafka: KafkaSettings,
+    plan: GroupPlan,
+    report_progress: ReportProgress = report_no_progress,
+    *,
+    as_of_ms: int | None,
+    is_dry_run: bool = False,
+) -> tuple[GroupPlan, ApplicationReport]:
+    """Set the groups of a plan; a failed one stops no other. Returns the plan, with earlier runs' positions marked, and a report."""
+    wanted = {
+        group.group: WantedGroup(source_group=group.source, positions=group.wanted, untold=group.untold)
+        for group in plan.groups
+        if group.wanted or group.untold
+    }
+    async with KafkaClient(kafka) as client:
+        report = await apply_positions(
+            client,
+            archive,
+            plan.restored.restore_id,
+            wanted,
+            report_progress,
+            as_of_ms=as_of_ms,
+            is_dry_run=is_dry_run,
+        )
+    return with_set_earlier(plan, report), report
+
+
+def with_set_earlier(plan: GroupPlan, report: ApplicationReport) -> GroupPlan:
+    """Mark positions that the archive no longer has as set by an earlier run: these need no action."""
+    done = {group.group: {one.place for one in group.positions if one.outcome.is_done} for group in report.groups}
+
+    def settled(group: PlannedGroup) -> PlannedGroup:
+        places = {one for one in group.untold if one.place in done.get(group.group, ())}
+        unset = (
+            one._replace(reason=Reason.SET_EARLIER) if one.reason in UNTOLD and _untold_place(one) in places else one
+            for one in group.unset
+        )
+        return replace(group, unset=tuple(unset))
+
+    return replace(plan, groups=tuple(map(settled, plan.groups)))
+
+
+def _untold_place(one: TranslatedPosition) -> UntoldPlace | None:
+    target = one.target
+    return (
+        None
+        if target is None or target.partition == UNSET
+        else UntoldPlace(target.topic, target.topic_id, target.partition)
+    )
+
+
+def parse_group_renames(texts: Iterable[str]) -> dict[str, str]:
+    """Parse `OLD=NEW` pairs of --rename-group. Raises UsageError."""
+    renames: dict[str, str] = {}
+    for text in texts:
+        old, _, new = text.partition("=")
+        if not (old and new) or old in renames:
+            raise UsageError(f"--rename-group {text}: must be OLD=NEW, each OLD once")
+        renames[old] = new
+    return renames
+
+
+def _target_names(
+    groups: Collection[str], renames: Mapping[str, str], backup_groups: Collection[str]
+) -> dict[str, str]:
+    absent = sorted(renames.keys() - groups)
+    if absent:
+        raise UsageError(f"--rename-group of {', '.join(absent)}: not among the groups that have archived positions")
+    names = {group: renames.get(group, group) for group in groups}
+    doubled = sorted(name for name, count in Counter(names.values()).items() if count > 1)
+    if doubled:
+        raise UsageError(f"two groups would both become {', '.join(doubled)}; rename one of them with --rename-group")
+    taken = sorted(set(names.values()) & set(backup_groups))
+    if taken:
+        raise UsageError(f"--rename-group to {', '.join(taken)}: that is a group of the archiver's backups")
+    return names
+
+
+def _by_group(positions: Iterable[TranslatedPosition]) -> Mapping[str, list[TranslatedPosition]]:
+    found: dict[str, list[TranslatedPosition]] = defaultdict(list)
+    for one in positions:
+        found[one.position.group].append(one)
+    return found
+
+
+def _planned_group(
+    source: str, name: str, translated: Sequence[TranslatedPosition], restored: RestoredTopics
+) -> PlannedGroup:
+    reasons = settle_ambiguous([(one.position, one.reason) for one in translated])
+    positions = tuple(sorted((one for one in translated if one.is_set), key=_order))
+    left = (one._replace(reason=why) for one, why in zip(translated, reasons, strict=True) if why is not None)
+    unset = tuple(sorted(left, key=_order))
+    return PlannedGroup(
+        group=name,
+        source=source,
+        positions=positions,
+        unset=unset,
+        without_commit=tuple(_without_commit(positions, unset, restored)),
+    )
+
+
+def _order(one: TranslatedPosition) -> tuple[str, int, int, str]:
+    position = one.position
+    return position.topic, position.life, position.partition, "" if one.target is None else one.target.topic
+
+
+def _without_commit(
+    positions: Iterable[TranslatedPosition], unset: Iterable[TranslatedPosition], restored: RestoredTopics
+) -> Iterator[tuple[str, int]]:
+    told = {(one.position.topic, one.position.partition) for one in unset if one.reason is not Reason.ANOTHER_LIFE}
+    held = {(one.target.topic, one.target.partition) for one in positions if one.target is not None}
+    topics = {topic for topic, _ in held}
+    for topic in sorted(restored.topics, key=lambda one: one.target):
+        if topic.target in topics:
+            for number in topic.partitions:
+                if (topic.target, number) not in held and (topic.source, number) not in told:
+                    yield topic.target, number
+
+
+# --- each position
+
+
+def _translated(positions: Iterable[ArchivedPosition], restored: RestoredTopics) -> Iterator[TranslatedPosition]:
+    """Translate positions, by partition, into each target of their topic."""
+    topics: dict[str, list[RestoredTopic]] = defaultdict(list)
+    for topic in restored.topics:
+        topics[topic.source].append(topic)
+    places: dict[tuple[str, int, int], list[ArchivedPosition]] = defaultdict(list)
+    for one in positions:
+        places[one.topic, one.partition, one.life].append(one)
+    for (source, number, life), some in places.items():
+        found = topics.get(source, [])
+        of_life = [topic for topic in found if topic.root == life] or found[:1]
+        if not found:
+            yield from (TranslatedPosition(one, None, reason=Reason.NOT_RESTORED) for one in some)
+        for topic in of_life:
+            yield from _into(topic, number, some)
+
+
+def _into(topic: RestoredTopic, number: int, positions: Sequence[ArchivedPosition]) -> Iterator[TranslatedPosition]:
+    partition = topic.restored.get(number)
+    if partition is not None:
+        yield from translate_all(positions, partition)
+        return
+    reason, told = _refusal(topic, number)
+    target = TargetPartition(topic=topic.target, topic_id=topic.topic_id, partition=UNSET)
+    for one in positions:
+        known = unset_reason(one, topic.root)  # reasons from the archive come first
+        yield TranslatedPosition(one, target, reason=known or reason, told="" if known else told)
+
+
+def _refusal(topic: RestoredTopic, number: int) -> tuple[Reason, str]:
+    if topic.problem:
+        return Reason.REFUSED, topic.problem
+    if topic.repartition is not None:
+        return Reason.REPARTITIONED, f"the restored partitions have no offset map; {RESET_BY_TIME}"
+    return Reason.REFUSED, topic.refused.get(number, f"{topic.target}-{number} was not asked for")

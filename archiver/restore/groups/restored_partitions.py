@@ -1,0 +1,236 @@
+"""Finds the partitions that a restore has brought back, and the offset maps for group positions. Changes nothing.
+
+1. Ask which topics the cluster has now: only a map to the present topic is valid.
+2. Read the restore's notes on each. Other programs may write there: a map must fit plan and claim.
+3. Ask where the targets begin and end now: lost records must be restored again first.
+4. Read from the archive where the sources' logs were cut back.
+
+Refusals are reported with a reason, and stop nothing else.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import OffsetMapKey
+from archiver.archive.restores.offset_map import HOW_TO_MEND, MOST_RUNS, OffsetMap, OffsetMapFacts, read_offset_map
+from archiver.config.model import IndexUse
+from archiver.errors import NotWholeError
+from archiver.groups.target.translation import RestoredPartition, TargetPartition
+from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.cluster import PartitionOffsets, TopicPartition
+from archiver.restore.groups.source_lives import SourceLives, SourcePartition
+from archiver.restore.groups.target_notes import NotedTarget, list_targets, or_reason, read_noted_targets
+from archiver.restore.plan.claims import PartitionClaim
+from archiver.restore.plan.noted_plan import last_object
+
+_AGAIN: Final = "run that restore again until it is whole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredTopic:
+    """A source topic and a target that it was restored into. `problem`: why no position can be translated."""
+
+    source: str
+    root: int  # the root life of the restored life
+    target: str
+    topic_id: str
+    partitions: tuple[int, ...]  # of the target, now
+    repartition: int | None
+    problem: str
+    restored: Mapping[int, RestoredPartition]  # of the wanted partitions
+    refused: Mapping[int, str]  # the other wanted ones: why they cannot be translated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredTopics:
+    """The requested topics of one restore. `unreadable`: targets without a known source, and why."""
+
+    restore_id: str
+    cluster_id: str
+    topics: tuple[RestoredTopic, ...]
+    unreadable: Mapping[str, str]
+    lives: frozenset[tuple[str, int]] = frozenset()  # of all targets: the source topic, and the life of it
+
+    @property
+    def sources(self) -> frozenset[str]:
+        return frozenset(topic for topic, _ in self.lives)
+
+
+async def find_restored_topics(
+    archive: Archive, client: KafkaClient, restore_id: str, wanted: Collection[TopicPartition], use: IndexUse
+) -> RestoredTopics:
+    """Find the restored partitions of topics, and the maps of the `wanted` partitions.
+
+    Raises UsageError for an unknown restore.
+    """
+    names = list_targets(archive, restore_id)
+    cluster_id = await client.cluster_id()
+    found, denied = await client.describe_each(names) if names else ({}, {})
+    noted = read_noted_targets(
+        archive, restore_id, cluster_id, names, {name: one.topic_id for name, one in found.items()}
+    )
+    sources = {source for source, _ in wanted}
+    targets = [
+        replace(one, problem=str(denied[one.topic])) if one.topic in denied else one
+        for one in noted.targets
+        if one.plan.source in sources
+    ]
+    numbers = _wanted_of(targets, wanted)
+    asked = {(target, number) for target, some in numbers.items() for number in some if target in found}
+    reader = _Reader(
+        archive,
+        restore_id,
+        cluster_id,
+        await client.offsets_each(asked) if asked else ({}, {}),
+        SourceLives(archive, {one.plan.source for one in targets}, use),
+    )
+    partitions = {name: one.partitions for name, one in found.items()}
+    topics: list[RestoredTopic] = []
+    unreadable = dict(noted.refused)
+    for one in targets:
+        try:
+            topics.append(reader.topic(one, numbers[one.topic], partitions.get(one.topic, ())))
+        except NotWholeError as error:
+            unreadable[one.topic] = str(error)
+    return RestoredTopics(
+        restore_id=restore_id,
+        cluster_id=cluster_id,
+        topics=tuple(topics),
+        unreadable=unreadable,
+        lives=frozenset((one.plan.source, one.plan.life) for one in noted.targets),
+    )
+
+
+def _wanted_of(targets: Iterable[NotedTarget], wanted: Collection[TopicPartition]) -> dict[str, list[int]]:
+    """Return the wanted partitions of each target that has maps."""
+    by_source: dict[str, list[int]] = defaultdict(list)
+    for source, number in sorted(wanted):
+        by_source[source].append(number)
+    return {
+        one.topic: [] if one.problem or one.plan.repartition is not None else by_source.get(one.plan.source, [])
+        for one in targets
+    }
+
+
+_Offsets = tuple[Mapping[TopicPartition, PartitionOffsets], Mapping[TopicPartition, Exception]]
+
+
+class _Reader:
+    """Reads and checks the maps of one restore."""
+
+    def __init__(
+        self, archive: Archive, restore_id: str, cluster_id: str, offsets: _Offsets, lives: SourceLives
+    ) -> None:
+        self._archive = archive
+        self._restore_id = restore_id
+        self._cluster_id = cluster_id
+        self._offsets, self._unreachable = offsets
+        self._lives = lives
+        self._runs = 0  # of all maps in memory
+
+    def topic(self, noted: NotedTarget, numbers: Iterable[int], partitions: tuple[int, ...]) -> RestoredTopic:
+        """Read the wanted maps of a target. Raises NotWholeError for a topic or life that the archive does not have."""
+        root = self._lives.root_of(noted.plan.source, noted.plan.life)
+        read = or_reason(lambda number: self._partition(noted, root, number))
+        found = {number: read(number) for number in numbers}
+        return RestoredTopic(
+            source=noted.plan.source,
+            root=root,
+            target=noted.topic,
+            topic_id=noted.topic_id,
+            partitions=partitions,
+            repartition=noted.plan.repartition,
+            problem=noted.problem,
+            restored={number: one for number, one in found.items() if isinstance(one, RestoredPartition)},
+            refused={number: one for number, one in found.items() if isinstance(one, str)},
+        )
+
+    def _partition(self, noted: NotedTarget, root: int, number: int) -> RestoredPartition:
+        """Return a partition that is whole. Raises NotWholeError with the problem."""
+        if number in noted.refused:
+            raise NotWholeError(noted.refused[number])
+        plan, claim = noted.plan, noted.claims.get(number)
+        if number >= len(plan.partitions):
+            raise NotWholeError(f"{plan.source}-{number} was not among the partitions of that restore")
+        if claim is None or claim.verified is None:
+            raise NotWholeError(f"{noted.topic}-{number} is not restored and read back; {_AGAIN}")
+        log_start = self._log_start(noted.topic, number, claim)
+        found = self._map_of(noted, claim, number)
+        source = self._source_of(noted, number, found)
+        return RestoredPartition(
+            topic=plan.source,
+            root=root,
+            life=plan.life,
+            held_life=source.held_life,
+            partition=number,
+            target=TargetPartition(topic=noted.topic, topic_id=noted.topic_id, partition=number),
+            offset_map=found,
+            log_start=log_start,
+            archive_end=source.end,
+            forks=source.forks,
+        )
+
+    def _log_start(self, target: str, number: int, claim: PartitionClaim) -> int:
+        found = self._offsets.get((target, number))
+        if found is None:
+            raise NotWholeError(
+                str(self._unreachable.get((target, number), f"{target}-{number} is not on the cluster"))
+            )
+        if found.high_watermark < claim.verified_end:
+            ends = f"ends at offset {found.high_watermark} and was restored up to {claim.verified_end}"
+            raise NotWholeError(f"{target}-{number} {ends}: the brokers have lost records since; {_AGAIN}")
+        return found.log_start
+
+    def _map_of(self, noted: NotedTarget, claim: PartitionClaim, number: int) -> OffsetMap:
+        named = OffsetMapKey(
+            restore_id=self._restore_id,
+            topic=noted.topic,
+            partition=number,
+            topic_id=noted.topic_id or self._cluster_id,
+        )
+        # Earlier versions left the cluster out if the topic had no id.
+        keys = [self._archive.layout.offset_map_key(one) for one in (named, replace(named, topic_id=noted.topic_id))]
+        for key in dict.fromkeys(keys):
+            found = read_offset_map(self._archive.store, key)
+            if found is not None:
+                self._check(found.facts, key, noted, claim, number)
+                return found
+        raise NotWholeError(f"{keys[0]}: the offset map is gone; run that restore again, which makes it")
+
+    def _check(self, facts: OffsetMapFacts, key: str, noted: NotedTarget, claim: PartitionClaim, number: int) -> None:
+        """Compare a map's facts with the other notes."""
+        told = (
+            (facts.restore_id, facts.source_topic, facts.source_life, facts.source_partition),
+            (facts.target_cluster_id, facts.target_topic, facts.target_topic_id, facts.target_partition),
+            (facts.target_next, facts.target_next - facts.records),
+        )
+        wanted = (
+            (self._restore_id, noted.plan.source, noted.plan.life, number),
+            (self._cluster_id, noted.topic, noted.topic_id, number),
+            (claim.verified_end, claim.start_offset),
+        )
+        if told != wanted:
+            raise NotWholeError(
+                f"{key}: is not the map of what was read back from {noted.topic}-{number}; {HOW_TO_MEND}"
+            )
+        if claim.start_offset and not noted.plan.appends:
+            raise NotWholeError(
+                f"{noted.topic}-{number}: its claim begins at offset {claim.start_offset} of a topic that was empty"
+            )
+        self._runs += facts.runs
+        if self._runs > MOST_RUNS:
+            raise NotWholeError(f"{key}: too many runs in all maps together; take fewer topics at once, with --topics")
+
+    def _source_of(self, noted: NotedTarget, number: int, found: OffsetMap) -> SourcePartition:
+        plan = noted.plan
+        last = last_object(self._archive, noted.stream, plan.partitions[number])
+        place = None if last is None else self._archive.layout.place_of(last)
+        if last is not None and (place is None or (place[0], place[2]) != (plan.source, number)):
+            raise NotWholeError(
+                f"control/{noted.stream}: plans {last!r:.300} for {plan.source}-{number}; use another --id"
+            )
+        last_life = None if place is None else place[1]
+        return self._lives.partition(plan.source, plan.life, number, last_life, found.facts.source_next)

@@ -1,0 +1,1 @@
+"""Surveys, creates, configures and finishes the topics that a restore fills."""

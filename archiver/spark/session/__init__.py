@@ -1,0 +1,1 @@
+"""Starts Spark, locally or under spark-submit, and runs plain tasks on it."""

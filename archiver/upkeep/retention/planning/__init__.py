@@ -1,0 +1,1 @@
+"""Plans a sweep: reads topics, limits, holds and objects, and decides what to delete. Deletes nothing."""

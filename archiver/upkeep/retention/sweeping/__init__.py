@@ -1,0 +1,1 @@
+"""Carries out a sweep: proves, notes and deletes expired objects and debris, and reports the result."""

@@ -1,0 +1,83 @@
+"""Writes the metrics of one sweep to a file for node_exporter's textfile collector: a sweep ends before it is scraped."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client.metrics_core import Metric
+
+from archiver.archive.notes.sweeps import SweepReport
+from archiver.errors import ArchiverError, UsageError
+from archiver.process.output.declared_metrics import Declared, Labels, family_of
+
+LAST_RUN: Final = Declared(
+    "archiver_sweep_last_run_timestamp_seconds",
+    "gauge",
+    "When the last sweep was planned that came to its end, by the store's clock.",
+    (),
+)
+SECONDS: Final = Declared("archiver_sweep_duration_seconds", "gauge", "How long it took.", ())
+OBJECTS: Final = Declared("archiver_sweep_deleted_objects", "gauge", "Objects that it deleted.")
+RECORDS: Final = Declared("archiver_sweep_deleted_records", "gauge", "Records in them.")
+BYTES: Final = Declared("archiver_sweep_deleted_bytes", "gauge", "Bytes of them, as they were stored.")
+TOPICS: Final = Declared(
+    "archiver_sweep_topics",
+    "gauge",
+    "Topics: `swept`, which were gone through; of these `waiting` for somebody who agrees, and `stopped` before their end, or"
+    " before their beginning: another cluster was asked, or objects are of another topic than their life; `kept`, of which nothing could go. `archiver retention --last` names them, and says why.",
+    ("state",),
+)
+REFUSED: Final = Declared("archiver_sweep_refused_deletes", "gauge", "Deletes that the store refused.", ())
+FAILED: Final = Declared(
+    "archiver_sweep_failures",
+    "gauge",
+    "Topics, partitions and kinds of control objects that could not be read, listed or asked, and objects that cover others and are damaged: nothing of them went.",
+    (),
+)
+SWEEP_METRICS: Final = (LAST_RUN, SECONDS, OBJECTS, RECORDS, BYTES, TOPICS, REFUSED, FAILED)
+
+
+def check_metrics_file(path: Path) -> None:
+    """Check before a sweep that its metrics can be written. Raises UsageError."""
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--metrics-file {path}: there is no folder {path.absolute().parent}")
+
+
+def write_metrics(path: Path, report: SweepReport) -> None:
+    """Replace the file at once: a reader sees the former one or this one, whole."""
+    registry = CollectorRegistry()
+    registry.register(_Families(report))
+    try:
+        write_to_textfile(str(path), registry)
+    except OSError as error:
+        raise ArchiverError(f"--metrics-file {path}: was not written: {error}; the sweep itself is done") from error
+
+
+class _Families:
+    """A collector of the metrics of one sweep."""
+
+    def __init__(self, report: SweepReport) -> None:
+        self._values = _values_of(report)
+
+    def collect(self) -> Iterator[Metric]:
+        return (family_of(declared, self._values[declared]) for declared in SWEEP_METRICS)
+
+
+def _values_of(report: SweepReport) -> Mapping[Declared, Mapping[Labels, float]]:
+    topics = report.topics
+    return {
+        LAST_RUN: {(): report.begun_ms / 1000},
+        SECONDS: {(): report.took_ms / 1000},
+        OBJECTS: {(name,): one.objects for name, one in topics.items()},
+        RECORDS: {(name,): one.records for name, one in topics.items()},
+        BYTES: {(name,): one.bytes for name, one in topics.items()},
+        TOPICS: {
+            ("swept",): len(topics),
+            ("waiting",): len(report.waiting),
+            ("stopped",): sum(bool(one.stopped) for one in topics.values()),
+            ("kept",): len(report.kept),
+        },
+        REFUSED: {(): report.refused},
+        FAILED: {(): report.failed},
+    }
