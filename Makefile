@@ -51,7 +51,6 @@ docs: .venv/.set-up-test ## writes the generated pages again
 	$(BIN)/python -m tests.support.target_states
 	$(BIN)/python -m tests.support.rights_table
 	$(BIN)/python -m tests.support.bad_input
-	$(BIN)/python -m tests.support.modules_page
 
 demo: .venv/.set-up-demo ## backup, disaster, restore, proof, on a real broker; needs Python and Java
 	$(BIN)/archiver demo $(ARGS)

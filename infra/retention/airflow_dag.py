@@ -1,4 +1,4 @@
-"""A sweep of the archive's retention, each night, for Apache Airflow 3."""  # noqa: INP001 - Airflow loads it as a file
+"""A sweep of the archive's retention, each night, for Apache Airflow 3."""
 
 import datetime as dt
 

@@ -17,7 +17,6 @@ from archiver.errors import ArchiverError
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.upkeep.retention.sweeping.sweep_metrics import SWEEP_METRICS
 from tests.support.brokers import REPOSITORY
-from tests.support.modules_page import modules_page
 from tests.support.secure_broker import Certificates
 
 OF_SPARK_SUBMIT = {"--archives", "--deploy-mode", "--files", "--master", "--py-files"}
@@ -158,10 +157,6 @@ def test_metrics_page_is_made_of_the_declarations() -> None:
 def test_alarms_name_metrics_that_exist() -> None:
     named = set(re.findall(r"archiver_[a-z_]+", text_of("docs/metrics.md")))
     assert named == {metric.name for metric in (*METRICS, *INSTANCE_METRICS, *SWEEP_METRICS)}
-
-
-def test_the_page_of_modules_is_made_of_their_docstrings() -> None:
-    assert text_of("docs/modules.md") == modules_page(), "make docs"
 
 
 def test_the_drawing_of_the_rooms_is_the_contract() -> None:
