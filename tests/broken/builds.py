@@ -1,4 +1,4 @@
-"""The rows of docs/proofs.md under "Broken builds" and "Deliberately broken copies", as changes, and the tests that fail then.
+"""Defects as changes of the program, and the tests that fail with each (docs/proofs.md, "Broken builds").
 
 The lowest test that sees a change stands here. Run `make test-broken` before and after a test is deleted or replaced.
 Other tests break rules of their own models and fail unless that is found: of sweeps (tests/unit/upkeep/retention/test_partition_plan.py),
