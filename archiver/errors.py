@@ -83,7 +83,7 @@ class CorruptBatchError(NotWholeError):
 
 
 class UnsupportedBatchError(CorruptBatchError):
-    """A batch format that this version does not read (message sets v0 and v1)."""
+    """A format or a compression that this version does not know."""
 
 
 class LargeBatchError(CorruptBatchError):

@@ -1,4 +1,4 @@
-"""Decodes record batches v2 from brokers to frames; drops control batches and records of aborted transactions."""
+"""Decodes record batches from brokers to frames; drops control batches and records of aborted transactions."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from archiver.codec.compression import Arena, BatchCodec, DecompressionError, ExpandsError
 from archiver.codec.frame import Bytes, Column, Frame, Longs
 from archiver.codec.kernels import batches as batch_kernels
+from archiver.codec.message_sets import is_old, open_messages
 from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatchError
 
 _CODEC_BITS = 0x07
@@ -49,6 +50,7 @@ class DecodedBatches:
     `writers`: (last offset, producer id) of each batch, in order. `left_out`: (last offset, records at or above the position) of
     each batch of markers or aborted records: they were read, but are not archived. `transactional`: (first offset,
     last offset, producer id, timestamp, 1 for a marker) of each batch of a transaction, but for aborted records.
+    `wrong_inside`, `cut_sets`: of message sets, see codec.message_sets.
     """
 
     frames: Callable[[], Iterator[Frame]]
@@ -60,6 +62,8 @@ class DecodedBatches:
     writers: Longs
     left_out: Longs = field(default_factory=lambda: _NOTHING_LEFT_OUT)
     transactional: Longs = field(default_factory=lambda: _NO_TRANSACTIONS)
+    wrong_inside: int = 0
+    cut_sets: int = 0
 
     def left_out_within(self, first: int, end: int) -> int:
         """Count markers and aborted records at or above `first` and below `end`; neither bound may be inside their batches."""
@@ -190,6 +194,9 @@ def decode_batches(
     """
     scratch = scratch or Scratch()
     batches, source = whole_batches(data, position)
+    if is_old(batches):
+        return _decode_messages(batches, source, position, aborted, most_bytes, scratch)
+    batches, source = _first(_before_old(batches), batches, source)
     batches, source = _first(_fitting_rows(batches), batches, source)
     _check(batches, source)
     kept = _with_records(batches, aborted)
@@ -212,6 +219,38 @@ def decode_batches(
         left_out=_left_out(batches, kept[: batches.shape[1]], position),
         transactional=_transactional(batches, kept[: batches.shape[1]]),
     )
+
+
+def _decode_messages(
+    batches: Longs,
+    source: Bytes,
+    position: int,
+    aborted: Sequence[tuple[int, int]],
+    most_bytes: int,
+    scratch: Scratch,
+) -> DecodedBatches:
+    """Decode the message sets v0 and v1 that a fetch begins with."""
+    used, scratch.body = scratch.body, None
+    sets, scratch.body = open_messages(batches, source, position, most_bytes, used)
+    table = scratch.table(min(sets.records, MOST_FETCHED_ROWS))
+    frames = list(sets.frames(position, table)) if sets.records <= MOST_FETCHED_ROWS else None
+    return DecodedBatches(
+        frames=lambda: sets.frames(position, table) if frames is None else iter(frames),
+        records=sets.records,
+        next_offset=position_after(sets.messages, position),
+        leader_epoch=UNKNOWN_LEADER_EPOCH,
+        source_bytes=sets.source_bytes,
+        aborted=tuple(aborted),
+        writers=sets.messages[[batch_kernels.LAST_OFFSET, batch_kernels.PRODUCER_ID]],
+        wrong_inside=sets.wrong_inside,
+        cut_sets=sets.cut_sets,
+    )
+
+
+def _before_old(batches: Longs) -> int:
+    """Return how many batches come before the first message of an old format."""
+    is_message = batches[batch_kernels.MAGIC] < BATCH_MAGIC
+    return int(is_message.argmax()) if is_message.any() else batches.shape[1]
 
 
 def _fitting_rows(batches: Longs) -> int:
@@ -288,10 +327,8 @@ def _check(batches: Longs, source: Bytes) -> None:
 
 
 def _unknown_magic(magic: int, base: int, start: int) -> CorruptBatchError:
-    if magic in {0, 1}:
-        reason = f"message set v{magic} (written by Kafka before 0.11); this version reads record batches v2 only"
-    else:
-        reason = f"record batch of magic {magic}, which is not known"
+    known = f"message set v{magic}, which has no producer id"
+    reason = known if magic in {0, 1} else f"record batch of magic {magic}, which is not known"
     return UnsupportedBatchError(f"offset {base}: {reason}", good_bytes=start)
 
 

@@ -16,6 +16,7 @@ from archiver.codec.kernels.varint import encode_unsigned
 
 # (compressed, room to decompress into) -> bytes written
 Inflate = Callable[[Any, Any], int]
+Piece = tuple[Bytes, Inflate]
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16  # magic, version, compatible version
@@ -29,6 +30,9 @@ _LZ4_HEADER = np.frombuffer(bytes.fromhex("04224d18 60 50 fb"), np.uint8)
 _LZ4_BLOCK_BYTES = 256 * 1024
 _LZ4_MARK = struct.Struct("<I")  # the size of a block, written before it
 _LZ4_UNCOMPRESSED = 0x8000_0000
+_LZ4_MAGIC = bytes.fromhex("04224d18")
+_LZ4_HEADER_SIZE = 7  # magic, flags, largest block, checksum; without the size of the content
+_LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_DICTIONARY = 0x20, 0x10, 0x08, 0x01
 _LZ4_END = 0
 _ZSTD_BLOCK_HEADER = 3
 _ZSTD_CHECKSUM = 4
@@ -92,8 +96,12 @@ class Arena:
 
     def add(self, codec: BatchCodec, payload: Bytes) -> tuple[int, int]:
         """Decompress a payload behind the others. Returns its range."""
+        return self.add_pieces(_pieces(codec, payload))
+
+    def add_pieces(self, pieces: Iterable[Piece]) -> tuple[int, int]:
+        """Decompress the pieces of a payload behind the others. Returns their range."""
         start = self._used
-        for piece, inflate in _pieces(codec, payload):
+        for piece, inflate in pieces:
             self._add_piece(piece, inflate)
         return start, self._used
 
@@ -117,7 +125,7 @@ class Arena:
         self._buffer = larger
 
 
-def _pieces(codec: BatchCodec, payload: Bytes) -> Iterator[tuple[Bytes, Inflate]]:
+def _pieces(codec: BatchCodec, payload: Bytes) -> Iterator[Piece]:
     if codec is not BatchCodec.SNAPPY:
         yield payload, _INFLATE[codec]
     elif (
@@ -139,6 +147,33 @@ def _xerial_pieces(payload: Bytes) -> Iterator[Bytes]:
             raise DecompressionError(f"snappy piece of {size} bytes at {position} of {len(payload)}")
         yield payload[position : position + size]
         position += size
+
+
+def old_lz4_pieces(payload: Bytes) -> Iterator[Piece]:
+    """Return the blocks of an lz4 frame in a message v0, whose header has a wrong checksum (KAFKA-3160)."""
+    head = payload[:_LZ4_HEADER_SIZE].tobytes()
+    if len(head) < _LZ4_HEADER_SIZE or head[:4] != _LZ4_MAGIC or head[4] >> 6 != 1:
+        raise DecompressionError("not an lz4 frame of version 1")
+    flags = head[4]
+    if not flags & _LZ4_INDEPENDENT or flags & _LZ4_DICTIONARY:
+        raise DecompressionError("lz4 blocks that need others, or a dictionary, which Kafka does not write")
+    position = _LZ4_HEADER_SIZE + (8 if flags & _LZ4_CONTENT_SIZE else 0)
+    while True:
+        mark = int.from_bytes(payload[position : position + _LZ4_MARK.size].tobytes(), "little")
+        position += _LZ4_MARK.size
+        size = mark & ~_LZ4_UNCOMPRESSED
+        if position > len(payload) or size > len(payload) - position:
+            raise DecompressionError(f"lz4 block of {size} bytes at {position} of {len(payload)}")
+        if not size:
+            return
+        block = payload[position : position + size]
+        yield block, _copy if mark & _LZ4_UNCOMPRESSED else _inflate_lz4_block
+        position += size + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
+
+
+def _inflate_lz4_block(source: Bytes, target: Bytes) -> int:
+    # Without a size, cramjam takes the first four bytes for one whenever they are small enough.
+    return cramjam.lz4.decompress_block_into(source.data, target.data, len(target))
 
 
 def _copy(source: Bytes, target: Bytes) -> int:

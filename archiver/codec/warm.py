@@ -5,6 +5,7 @@ import logging
 
 KERNEL_MODULES = (
     "archiver.codec.kernels.batches",
+    "archiver.codec.kernels.messages",
     "archiver.codec.kernels.digest",
     "archiver.codec.kernels.avro_encode",
     "archiver.codec.kernels.avro_decode",

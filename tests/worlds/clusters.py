@@ -87,17 +87,6 @@ def _topic_ids(bootstrap: str) -> set[int]:
 
 
 @contextmanager
-def old_messages(folder: Path) -> Iterator[Kafka]:
-    """One topic is written in the format of Kafka 0.10: magic 1."""
-    topic = "old-messages"
-    with ZooKeeperBroker(fetch_kafka(KAFKA_28, CACHE), folder) as broker:
-        create_topic(broker.bootstrap, topic, 2, {"message.format.version": "0.10.2"})
-        produce_values(broker.bootstrap, topic, [b"of old"] * 10, enable_idempotence=False)
-        refused = RefusedTopic(topic, 3, rf"{topic}-0: offset 0: message set v1 \(written by Kafka before 0\.11\)")
-        yield replace(kafka_of(broker.bootstrap, KAFKA_28), refused_topic=refused)
-
-
-@contextmanager
 def long_name(folder: Path) -> Iterator[Kafka]:
     """One topic's objects have names of more than the 255 bytes that files may have."""
     topic = "long" * 62

@@ -23,7 +23,6 @@ WORLDS: Final = (
             "a topic that is created again could not be told from the archived one",
         ),
     ),
-    World(name="a topic in the message format of 0.10", kafka=clusters.old_messages, store=stores.minio),
     World(name="3.3", kafka=vanilla(KAFKA_33), store=stores.minio),
     World(name="3.9", kafka=vanilla(KAFKA_39), store=stores.minio),
     World(name="4.1", kafka=vanilla(KAFKA_41), store=stores.minio),

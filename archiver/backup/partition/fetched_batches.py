@@ -1,13 +1,17 @@
 """Decodes fetched record batches for the partition writer, and finds their faults."""
 
+import logging
 from dataclasses import dataclass
 
+from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.block_budget import DecodingBudget
 from archiver.codec.avro import MOST_BLOCK_BYTES
 from archiver.codec.batch import DecodedBatches, Scratch, decode_batches, first_batch_bytes, whole_batches
 from archiver.codec.frame import Column, Longs
 from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH
 from archiver.errors import CorruptBatchError, LargeBatchError
+
+log = logging.getLogger(__name__)
 
 _AVRO_OF_HEADERS = 6  # growth of headers in Avro: five times for keys that are not UTF-8, and framing
 
@@ -50,6 +54,20 @@ def decode_for_archive(
         if len(frame) and int((sizes + _AVRO_OF_HEADERS * headers).max()) > MOST_BLOCK_BYTES:
             raise LargeBatchError(f"offset {position}: a record with headers that no reader of the archive would open")
     return decoded
+
+
+def report_oddities(source: PartitionSource, position: int, decoded: DecodedBatches) -> None:
+    """Log what producers wrote wrong in the formats before Kafka 0.11: it is archived as it is."""
+    if decoded.wrong_inside or decoded.cut_sets:
+        log.warning(
+            "%s: offsets %d to %d: %d messages have a wrong checksum inside a compressed one, and %d compressed ones end early;"
+            " their producers wrote them so, and they are archived as they are",
+            source,
+            position,
+            decoded.next_offset - 1,
+            decoded.wrong_inside,
+            decoded.cut_sets,
+        )
 
 
 def without_frames(error: CorruptBatchError) -> CorruptBatchError:

@@ -10,7 +10,13 @@ from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.block_budget import DecodingBudget
 from archiver.archive.segments.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.archive.segments.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, higher_end
-from archiver.backup.partition.fetched_batches import Fetch, decode_for_archive, epoch_before, without_frames
+from archiver.backup.partition.fetched_batches import (
+    Fetch,
+    decode_for_archive,
+    epoch_before,
+    report_oddities,
+    without_frames,
+)
 from archiver.backup.partition.segment_home import HistoryHome, SegmentHome
 from archiver.backup.partition.segment_sink import BatchPolicy, SegmentSink
 from archiver.backup.partition.transaction_times import TransactionTimes
@@ -33,7 +39,6 @@ PUT_PATIENCE_S = 300.0
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 10.0
 _LEVELS = {
-    HoleCause.EXPIRED: logging.WARNING,
     HoleCause.BEFORE_START: logging.INFO,
     HoleCause.UNREADABLE: logging.ERROR,
 }
@@ -206,6 +211,7 @@ class PartitionWriter:
         with self._sink.decoding.lend(most_bytes) as scratch:
             decoded = decode_for_archive(batches, self.position, rest.aborted, most_bytes, scratch)
             self._transactions.note(decoded.transactional)
+            report_oddities(self.source, self.position, decoded)
             charged_bytes = self._append(decoded, batches, rest)
         if (
             charged_bytes < decoded.source_bytes
@@ -283,7 +289,14 @@ class PartitionWriter:
     def _report_hole(self, hole: Hole, why: str) -> None:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause
         told = f"{cause}; {why}" if why else cause
-        log.log(_LEVELS[cause], "%s: offsets %d to %d are not archived: %s", self.source, first, last, told)
+        log.log(
+            _LEVELS.get(cause, logging.WARNING),
+            "%s: offsets %d to %d are not archived: %s",
+            self.source,
+            first,
+            last,
+            told,
+        )
         self._sink.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
 
     def pass_over(self, next_offset: int, stable_end: int | None = None) -> None:

@@ -38,7 +38,7 @@ OK, RECORD_CUT, RECORD_LENGTH, HEADER_BROKEN, OFFSET_ORDER, PAYLOAD_REST, BATCH_
 
 
 @inner
-def _big_endian(source: Bytes, position: int, size: int) -> int:
+def big_endian(source: Bytes, position: int, size: int) -> int:
     value = np.int64(0)
     for index in range(size):
         value = (value << 8) | np.int64(source[position + index])
@@ -56,25 +56,25 @@ def scan_batches(source: Bytes, batches: Longs) -> tuple[int, int]:
     found = np.int64(0)
     end = np.int64(len(source))
     while found < batches.shape[1] and end - position >= LOG_OVERHEAD + 5:
-        length = _big_endian(source, position + 8, 4)
+        length = big_endian(source, position + 8, 4)
         if length > 0x7FFF_FFFF or length < 5 or length > end - position - LOG_OVERHEAD:
             break
         row = batches[:, found]
         row[START] = position
         row[SIZE] = length + LOG_OVERHEAD
-        row[BASE_OFFSET] = _big_endian(source, position, 8)
+        row[BASE_OFFSET] = big_endian(source, position, 8)
         row[MAGIC] = source[position + 16]
         if row[MAGIC] == 2:
             if row[SIZE] < HEADER_SIZE:
                 break
-            row[LEADER_EPOCH] = np.int64(np.int32(_big_endian(source, position + 12, 4)))
-            row[CRC] = _big_endian(source, position + 17, 4)
-            row[ATTRIBUTES] = _big_endian(source, position + 21, 2)
-            row[LAST_OFFSET] = row[BASE_OFFSET] + np.int64(np.int32(_big_endian(source, position + 23, 4)))
-            row[BASE_TIMESTAMP] = _big_endian(source, position + 27, 8)
-            row[MAX_TIMESTAMP] = _big_endian(source, position + 35, 8)
-            row[PRODUCER_ID] = _big_endian(source, position + 43, 8)
-            row[COUNT] = np.int64(np.int32(_big_endian(source, position + 57, 4)))
+            row[LEADER_EPOCH] = np.int64(np.int32(big_endian(source, position + 12, 4)))
+            row[CRC] = big_endian(source, position + 17, 4)
+            row[ATTRIBUTES] = big_endian(source, position + 21, 2)
+            row[LAST_OFFSET] = row[BASE_OFFSET] + np.int64(np.int32(big_endian(source, position + 23, 4)))
+            row[BASE_TIMESTAMP] = big_endian(source, position + 27, 8)
+            row[MAX_TIMESTAMP] = big_endian(source, position + 35, 8)
+            row[PRODUCER_ID] = big_endian(source, position + 43, 8)
+            row[COUNT] = np.int64(np.int32(big_endian(source, position + 57, 4)))
         else:
             row[LEADER_EPOCH] = row[PRODUCER_ID] = -1
             row[CRC] = row[ATTRIBUTES] = row[BASE_TIMESTAMP] = row[MAX_TIMESTAMP] = row[COUNT] = 0

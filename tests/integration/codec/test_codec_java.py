@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from archiver.codec.batch import decode_batches
 from archiver.codec.batch_encoder import BatchEncoder
 from archiver.codec.compression import BatchCodec
-from archiver.errors import ArchiverError, CorruptBatchError, UnsupportedBatchError
+from archiver.errors import ArchiverError, CorruptBatchError
 from tests.support import codec_fuzz
 from tests.support.frames import frame_of, records_of
 from tests.support.java_oracle import JavaBatch, JavaError, JavaOracle
@@ -104,16 +104,21 @@ def test_a_log_with_transactions_and_what_compaction_leaves(java_oracle: JavaOra
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_message_sets_are_refused_by_name(java_oracle: JavaOracle, magic: int, codec: str) -> None:
-    kind = -1 if magic == 0 else 0
-    records = [Rec(offset, -1 if magic == 0 else 7, kind, b"k", b"v") for offset in range(40, 43)]
-    content = java_oracle.build(records, magic=magic, timestamp_type=kind, codec=codec, base_offset=40)
-    first_offset = int.from_bytes(content[:8], "big")  # of the wrapper, when compressed: its last record's
-    for before in (b"", java_oracle.build([Rec(3, 1, 0, None, b"v")])):
-        with pytest.raises(UnsupportedBatchError, match=f"offset {first_offset}: message set v{magic} ") as error:
-            decode_batches(before + content, 0)
-        assert error.value.good_bytes == len(before)
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
+@types
+def test_message_sets(java_oracle: JavaOracle, magic: int, codec: str, timestamp_type: int, seed: int) -> None:
+    """Java writes the broken header of lz4 frames in v0, as old brokers did."""
+    kind = -1 if magic == 0 else timestamp_type
+    records = [
+        replace(one, headers=(), timestamp_type=kind, timestamp=-1 if magic == 0 else 123 if kind else one.timestamp)
+        for one in generate(seed, 500, raw=False, first_offset=40)
+    ]
+    built = java_oracle.build(records, magic=magic, codec=codec, timestamp_type=kind, log_append_time=123)
+    before = java_oracle.build([Rec(3, 1, 0, None, b"v")])
+    assert we_read(built) == records
+    assert we_read(built, 300) == [one for one in records if one.offset >= 300]
+    first = decode_batches(before + built, 0)
+    assert (len(first.frame), first.source_bytes) == (1, len(before))
 
 
 # --- we write, Java reads and finds valid
