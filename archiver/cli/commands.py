@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "cat": ("cat", "print records as JSON lines, in order"),
     "compacted": ("compacted", "copies of compacted topics, which two instances make by turns"),
     "groups": ("groups", "where consumer groups stood, by the archive; and setting them on a target"),
+    "import": ("import_", "log directories of Kafka brokers, into the archive"),
     "inspect": ("inspect", "take one object apart: header, facts, blocks, and whether they agree"),
     "verify": ("verify", "is the archive whole?"),
     "restore": ("restore", "bring topics back into a cluster, as a Spark job"),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
-from archiver.archive.format.handle import open_archive
+from archiver.archive.format.handle import Archive, open_archive
 from archiver.archive.segments.block_budget import DecodingBudget
 from archiver.archive.segments.probe import probe_store
 from archiver.archive.segments.segment_writer import SegmentLimits
@@ -79,24 +79,30 @@ async def request_of(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool:
         kafka=kafka,
         topics=config.topics,
         place_of_include=config.place_of_include,
-        sink=SegmentSink(
-            archive=archive,
-            limits=_limits(config),
-            age_s=backup.segment.age_ms / 1000 or math.inf,
-            spool=spool,
-            clock=time.monotonic,
-            # Brokers give an instance up after the session timeout without a heartbeat: half of it counts as silence, to be sure.
-            silence_counter=SilenceCounter(backup.session_timeout_ms / 2000),
-            ledger=ledger,
-            decoding=DecodingBudget(int(backup.memory_bytes * _DECODING_SHARE)),
-            batches=BatchPolicy(most_bytes=backup.batch.bytes, unreadable=backup.unreadable),
-        ),
+        sink=sink_of(config, archive, spool, ledger),
         positions=_positions(config),
         memory_bytes=backup.memory_bytes,
         spool_bytes=spool.most_bytes,
         rate_bytes=backup.rate_bytes,
         start=backup.start,
         leaves_copied=config.compacted.enabled,
+    )
+
+
+def sink_of(config: ArchiverConfig, archive: Archive, spool: Spool, ledger: Ledger) -> SegmentSink:
+    """Make what all writers of this process share."""
+    backup = config.backup
+    return SegmentSink(
+        archive=archive,
+        limits=_limits(config),
+        age_s=backup.segment.age_ms / 1000 or math.inf,
+        spool=spool,
+        clock=time.monotonic,
+        # Brokers give an instance up after the session timeout without a heartbeat: half of it counts as silence, to be sure.
+        silence_counter=SilenceCounter(backup.session_timeout_ms / 2000),
+        ledger=ledger,
+        decoding=DecodingBudget(int(backup.memory_bytes * _DECODING_SHARE)),
+        batches=BatchPolicy(most_bytes=backup.batch.bytes, unreadable=backup.unreadable),
     )
 
 

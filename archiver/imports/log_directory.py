@@ -1,0 +1,165 @@
+"""Finds the partitions in a broker's log directory: their log files, checkpoints and ids, as a broker would find them at its start."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from archiver.archive.format.layout import is_topic_name
+from archiver.errors import CorruptSegmentError, UsageError
+
+_PARTITION: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
+_NOT_IN_USE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})\.[0-9a-f]{32}-(?P<state>delete|future|stray)")
+_LOG: Final = re.compile(r"(?P<base>\d{20})\.log(?P<state>\.swap|\.cleaned|\.deleted)?")
+_MOST_CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
+_META: Final = "meta.properties"
+_PARTITION_META: Final = "partition.metadata"
+_REPLICATED: Final = "replication-offset-checkpoint"
+_EPOCHS: Final = "leader-epoch-checkpoint"
+
+
+class LogFile(NamedTuple):
+    """One file of record batches."""
+
+    path: Path
+    base: int  # the offset in its name: no batch in it is below
+    size: int
+
+
+class Epoch(NamedTuple):
+    """A leader epoch, and the first offset that was written in it."""
+
+    number: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFolder:
+    """One replica of a partition."""
+
+    path: Path
+    topic: str
+    partition: int
+    topic_id: str  # empty: unknown
+    files: tuple[LogFile, ...]  # by base
+    epochs: tuple[Epoch, ...]
+    replicated_to: int | None  # every replica had the records below when the broker last noted it; None: unknown
+
+    @property
+    def size(self) -> int:
+        return sum(one.size for one in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirectory:
+    """A broker's log directory. `skipped`: folders and files that are not part of a log in use, with the reason."""
+
+    path: Path
+    cluster_id: str  # empty: unknown
+    folders: tuple[PartitionFolder, ...]
+    skipped: tuple[str, ...]
+
+
+def read_log_directory(path: Path, *, deleted: bool = False) -> LogDirectory:
+    """Read the names and checkpoints in a log directory. `deleted`: topics that were being deleted, in place of those in use."""
+    if not path.is_dir():
+        raise UsageError(f"{path}: is no directory; name a log directory of a broker (log.dirs)")
+    skipped: list[str] = []
+    replicated = _replicated_to(path / _REPLICATED)
+    folders: list[PartitionFolder] = []
+    for folder in sorted(one for one in path.iterdir() if one.is_dir()):
+        former, current = _NOT_IN_USE.fullmatch(folder.name), _PARTITION.fullmatch(folder.name)
+        found = former if deleted and former and former["state"] == "delete" else None if deleted else current
+        if former and not found:
+            skipped.append(f"{folder}: {_WHY_SKIPPED[former['state']]}")
+        elif found and is_topic_name(found["topic"]):
+            folders.append(_read_folder(folder, found["topic"], int(found["partition"]), replicated, skipped))
+    if not folders:
+        raise UsageError(
+            f"{path}: has no folder of a partition (such as orders-0); name a log directory of a broker (log.dirs)"
+        )
+    return LogDirectory(
+        path=path,
+        cluster_id=_properties(path / _META, "=").get("cluster.id", ""),
+        folders=tuple(folders),
+        skipped=tuple(skipped),
+    )
+
+
+_WHY_SKIPPED: Final = {
+    "delete": "the topic was being deleted; --deleted imports such topics",
+    "future": "a copy for another disk was not complete",
+    "stray": "the broker no longer had this partition",
+}
+
+
+def _read_folder(
+    path: Path, topic: str, partition: int, replicated: Mapping[tuple[str, int], int], skipped: list[str]
+) -> PartitionFolder:
+    return PartitionFolder(
+        path=path,
+        topic=topic,
+        partition=partition,
+        topic_id=_properties(path / _PARTITION_META, ":").get("topic_id", ""),
+        files=tuple(_log_files(path, skipped)),
+        epochs=tuple(Epoch(*numbers) for numbers in _numbers(path / _EPOCHS, 2)),
+        replicated_to=replicated.get((topic, partition)),
+    )
+
+
+def _log_files(path: Path, skipped: list[str]) -> Iterator[LogFile]:
+    """Yield the files of a log by base. Unfinished work of the cleaner is completed or dropped, as brokers do."""
+    by_state: dict[str, list[LogFile]] = {"": [], ".swap": [], ".cleaned": [], ".deleted": []}
+    for file in path.iterdir():
+        found = _LOG.fullmatch(file.name)
+        if found and file.is_file():
+            by_state[found["state"] or ""].append(LogFile(file, int(found["base"]), file.stat().st_size))
+    # A file behind the first that is being cleaned is part of a split that did not end.
+    first_cleaned = min((one.base for one in by_state[".cleaned"]), default=None)
+    swaps = [one for one in by_state[".swap"] if first_cleaned is None or one.base < first_cleaned]
+    unused = [*by_state[".cleaned"], *by_state[".deleted"], *(one for one in by_state[".swap"] if one not in swaps)]
+    skipped += [f"{one.path}: a file of the log cleaner, or one that was being deleted" for one in sorted(unused)]
+    yield from sorted([*swaps, *by_state[""]], key=lambda one: (one.base, one not in swaps))
+
+
+def is_swap(file: LogFile) -> bool:
+    """Return whether a file replaces the plain files whose base is between its own and its last offset."""
+    return file.path.suffix == ".swap"
+
+
+def _replicated_to(path: Path) -> Mapping[tuple[str, int], int]:
+    """Read a checkpoint: for each partition, the offset below which all replicas in sync had the records."""
+    found: dict[tuple[str, int], int] = {}
+    for line in _checkpoint_lines(path):
+        parts = line.split()
+        if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal():
+            found[parts[0], int(parts[1])] = int(parts[2])
+    return found
+
+
+def _numbers(path: Path, count: int) -> Iterator[tuple[int, ...]]:
+    for line in _checkpoint_lines(path):
+        parts = line.split()
+        if len(parts) != count or not all(one.isdecimal() for one in parts):
+            raise CorruptSegmentError(f"{path}: {line[:60]!r} is no line of a checkpoint")
+        yield tuple(map(int, parts))
+
+
+def _checkpoint_lines(path: Path) -> Iterable[str]:
+    """Return the lines behind a checkpoint's version and count; none if the file is missing, or of another version."""
+    lines = _text(path).splitlines()
+    return [one for one in lines[2:] if one.strip()] if lines and lines[0].strip() == "0" else []
+
+
+def _properties(path: Path, separator: str) -> Mapping[str, str]:
+    pairs = (line.partition(separator) for line in _text(path).splitlines() if not line.startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MOST_CHECKPOINT_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
