@@ -4,6 +4,7 @@ Order of effects: read the archive's end, then per piece of the log: note holes,
 continues behind its last object.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -21,7 +22,7 @@ from archiver.codec.frame import Bytes
 from archiver.codec.kernels import batches as columns
 from archiver.errors import CorruptBatchError, CorruptSegmentError
 from archiver.imports.log_directory import LogFile
-from archiver.imports.log_scan import ScannedLog, map_file
+from archiver.imports.log_scan import Batch, Piece, ScannedLog, map_file
 
 MOST_OFFSET: Final = 2**63 - 1
 
@@ -52,7 +53,6 @@ class ImportedPartition:
     holes: list[Hole] = field(default_factory=list)
     from_offset: int = 0
     next: int = 0
-    undecided: int = 0  # records of transactions without an outcome
     error: str = ""
 
 
@@ -60,29 +60,40 @@ def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = 
     """Yield what the import does with a log, in the order of offsets, below `until`."""
     if log.first:
         yield Hole(log.first, HoleCause.EXPIRED, "the log begins here")
-    left_out = iter(()) if takes_undecided else iter(log.undecided)
-    damages, undecided = iter(log.damages), next(left_out, None)
-    damage, position = next(damages, None), log.first
-    for piece in log.pieces:
-        if damage is not None and damage.until_offset <= piece.next and damage.from_offset <= piece.first:
+    damages, undecided = deque(log.damages), deque(() if takes_undecided else log.undecided)
+    position = log.first
+    for found in log.pieces:
+        if damages and damages[0].from_offset <= found.first and damages[0].until_offset <= found.next:
+            damage = damages.popleft()
             why = f"bytes {damage.start:,} to {damage.end:,} of {damage.file} are damaged"
             yield Hole(damage.until_offset, HoleCause.UNREADABLE, why)
-            damage = next(damages, None)
-        elif piece.first > position and not log.is_compacted:
-            yield Hole(piece.first, HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets")
-        if piece.first >= until:
+        elif found.first > position and not log.is_compacted:
+            yield Hole(found.first, HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets")
+        yield from _decided(found if found.next <= until else _below(found, until), undecided)
+        position = found.next
+        if position >= until:
             return
-        start = piece.start
-        while undecided is not None and undecided.file is piece.file and undecided.start < piece.end:
-            if undecided.base >= until:
-                break
-            if undecided.start > start:
-                yield Slice(piece.file, start, undecided.start, undecided.base)
-            yield Hole(undecided.last + 1, HoleCause.UNDECIDED, "a transaction without an outcome")
-            start, undecided = undecided.start + undecided.size, next(left_out, None)
-        if start < piece.end:
-            yield Slice(piece.file, start, piece.end, piece.next)
-        position = piece.next
+
+
+def _decided(piece: Piece, undecided: deque[Batch]) -> Iterator[Hole | Slice]:
+    """Yield a piece without the undecided batches that are in it."""
+    start = piece.start
+    while undecided and undecided[0].file is piece.file and undecided[0].start < piece.end:
+        batch = undecided.popleft()
+        if batch.start > start:
+            yield Slice(piece.file, start, batch.start, batch.base)
+        yield Hole(batch.last + 1, HoleCause.UNDECIDED, "a transaction without an outcome")
+        start = batch.start + batch.size
+    if start < piece.end:
+        yield Slice(piece.file, start, piece.end, piece.next)
+
+
+def _below(piece: Piece, until: int) -> Piece:
+    """Return the batches of a piece that end below an offset."""
+    rows, _ = whole_batches(map_file(piece.file.path)[piece.start : piece.end].data, 0)
+    rows = rows[:, rows[columns.LAST_OFFSET] < until]
+    size = int(rows[[columns.START, columns.SIZE], -1].sum()) if rows.shape[1] else 0
+    return piece._replace(end=piece.start + size, next=min(piece.next, until))
 
 
 class PartitionImport:

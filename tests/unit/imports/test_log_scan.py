@@ -1,9 +1,7 @@
 """Log files of one replica, made here batch by batch: what is valid, what is damage, and which transactions are decided."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,63 +9,36 @@ from archiver.errors import UsageError
 from archiver.imports import log_scan
 from archiver.imports.log_directory import read_log_directory
 from archiver.imports.log_scan import ScannedLog, scan_log
-from tests.support.records import Rec
-from tests.support.reference_batch import batch_of, control_batch, encode
-
-
-def batch(first: int, count: int = 1, *, value: bytes = b"v", **fields: Any) -> bytes:  # noqa: ANN401 - of Batch
-    return encode(batch_of([Rec(first + index, 1000, 0, None, value) for index in range(count)], **fields))
-
-
-def in_transaction(first: int, producer_id: int) -> bytes:
-    return batch(first, transactional=True, producer_id=producer_id, producer_epoch=0, base_sequence=0)
-
-
-def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
-    return encode(control_batch(offset, commit=commit, producer_id=producer_id))
-
-
-@dataclass
-class Directory:
-    """A log directory with one partition."""
-
-    path: Path
-    logs: int = field(default=0)
-
-    def write(self, base: int, *batches: bytes, state: str = "") -> Path:
-        folder = self.path / "orders-0"
-        folder.mkdir(exist_ok=True)
-        file = folder / f"{base:020}.log{state}"
-        file.write_bytes(b"".join(batches))
-        return file
-
-    def scan(self) -> ScannedLog:
-        (folder,) = read_log_directory(self.path).folders
-        return scan_log(folder)
+from tests.support.log_directories import LogDirectory, batch, in_transaction, marker
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Directory:
-    return Directory(tmp_path)
+def directory(tmp_path: Path) -> LogDirectory:
+    return LogDirectory(tmp_path)
+
+
+def scan(directory: LogDirectory) -> ScannedLog:
+    (folder,) = read_log_directory(directory.path).folders
+    return scan_log(folder)
 
 
 def ranges(log: ScannedLog) -> Sequence[tuple[int, int]]:
     return [(one.first, one.next) for one in log.pieces]
 
 
-def test_files_follow_each_other(directory: Directory) -> None:
+def test_files_follow_each_other(directory: LogDirectory) -> None:
     directory.write(5, batch(5, 3), batch(8))
     directory.write(9, batch(9, leader_epoch=4))
-    log = directory.scan()
+    log = scan(directory)
     assert ranges(log) == [(5, 9), (9, 10)]
     assert (log.first, log.next, log.damages, log.leader_epoch, log.is_compacted) == (5, 10, [], 4, False)
 
 
-def test_ids_and_checkpoints_are_read(directory: Directory) -> None:
+def test_ids_and_checkpoints_are_read(directory: LogDirectory) -> None:
     directory.write(0, batch(0))
-    (directory.path / "meta.properties").write_text("#Mon\ncluster.id=C1\nnode.id=1\nversion=1\n")
-    (directory.path / "replication-offset-checkpoint").write_text("0\n1\norders 0 17\n")
-    (directory.path / "orders-0" / "partition.metadata").write_text("version: 0\ntopic_id: abcDEF123\n")
+    directory.note_cluster("C1")
+    directory.note_replicated(17)
+    directory.note_topic("abcDEF123")
     (directory.path / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 12\n")
     found = read_log_directory(directory.path)
     (folder,) = found.folders
@@ -75,7 +46,7 @@ def test_ids_and_checkpoints_are_read(directory: Directory) -> None:
     assert (folder.replicated_to, folder.epochs) == (17, ((0, 0), (3, 12)))
 
 
-def test_folders_that_are_no_log_in_use_are_named(directory: Directory) -> None:
+def test_folders_that_are_no_log_in_use_are_named(directory: LogDirectory) -> None:
     directory.write(0, batch(0))
     for state in ("delete", "future", "stray"):
         (directory.path / f"old-0.{'0' * 32}-{state}").mkdir()
@@ -88,22 +59,22 @@ def test_folders_that_are_no_log_in_use_are_named(directory: Directory) -> None:
         read_log_directory(directory.path / "other")
 
 
-def test_a_cut_batch_at_the_end_is_left_out(directory: Directory) -> None:
+def test_a_cut_batch_at_the_end_is_left_out(directory: LogDirectory) -> None:
     directory.write(0, batch(0), batch(1)[:-1])
-    log = directory.scan()
+    log = scan(directory)
     assert (ranges(log), log.damages, log.cut_bytes) == ([(0, 1)], [], len(batch(1)) - 1)
 
 
-def test_an_allocated_tail_of_zeros_is_no_damage(directory: Directory) -> None:
+def test_an_allocated_tail_of_zeros_is_no_damage(directory: LogDirectory) -> None:
     directory.write(0, batch(0), bytes(100))
     directory.write(1, batch(1), bytes(10_000))
-    log = directory.scan()
+    log = scan(directory)
     assert (ranges(log), log.damages, log.cut_bytes) == ([(0, 1), (1, 2)], [], 0)
 
 
-def test_zeros_before_data_are_damage(directory: Directory) -> None:
+def test_zeros_before_data_are_damage(directory: LogDirectory) -> None:
     directory.write(0, batch(0), bytes(100), batch(3))
-    log = directory.scan()
+    log = scan(directory)
     assert ranges(log) == [(0, 1), (3, 4)]
     ((_, start, end, first, until),) = log.damages
     assert (start, end, first, until) == (len(batch(0)), len(batch(0)) + 100, 1, 3)
@@ -113,73 +84,73 @@ def flipped(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-def test_a_broken_batch_is_a_hole_up_to_the_next(directory: Directory) -> None:
+def test_a_broken_batch_is_a_hole_up_to_the_next(directory: LogDirectory) -> None:
     directory.write(0, batch(0), flipped(batch(1, 4)), batch(5))
-    log = directory.scan()
+    log = scan(directory)
     assert (ranges(log), [one[3:] for one in log.damages]) == ([(0, 1), (5, 6)], [(1, 5)])
 
 
-def test_a_broken_end_of_a_file_reaches_to_the_next_file(directory: Directory) -> None:
+def test_a_broken_end_of_a_file_reaches_to_the_next_file(directory: LogDirectory) -> None:
     directory.write(0, batch(0), flipped(batch(1, 4)))
     directory.write(7, batch(7))
-    log = directory.scan()
+    log = scan(directory)
     assert (ranges(log), [one[3:] for one in log.damages]) == ([(0, 1), (7, 8)], [(1, 7)])
 
 
-def test_a_batch_inside_a_broken_batch_is_not_taken_for_one(directory: Directory) -> None:
+def test_a_batch_inside_a_broken_batch_is_not_taken_for_one(directory: LogDirectory) -> None:
     inside = batch(2) + batch(3)
     directory.write(0, batch(0), flipped(batch(1, value=inside + b"rest")), batch(5))
-    log = directory.scan()
+    log = scan(directory)
     assert (ranges(log), [one[3:] for one in log.damages]) == ([(0, 1), (5, 6)], [(1, 5)])
 
 
 @pytest.mark.parametrize("second", [1, 2], ids=["falls", "repeats"])
-def test_offsets_that_do_not_rise_are_damage(directory: Directory, second: int) -> None:
+def test_offsets_that_do_not_rise_are_damage(directory: LogDirectory, second: int) -> None:
     directory.write(0, batch(0, 3), batch(second), batch(3))
-    log = directory.scan()
+    log = scan(directory)
     assert ranges(log) == [(0, 3), (3, 4)]
     assert len(log.damages) == 1
 
 
-def test_a_finished_swap_replaces_its_files(directory: Directory) -> None:
+def test_a_finished_swap_replaces_its_files(directory: LogDirectory) -> None:
     directory.write(0, batch(0), batch(1))
     directory.write(2, batch(2), batch(3))
     directory.write(4, batch(4))
     directory.write(0, batch(1), batch(3), state=".swap")
-    log = directory.scan()
+    log = scan(directory)
     assert (ranges(log), log.is_compacted) == ([(1, 4), (4, 5)], True)
 
 
-def test_an_unfinished_swap_is_left_out(directory: Directory) -> None:
+def test_an_unfinished_swap_is_left_out(directory: LogDirectory) -> None:
     directory.write(0, batch(0), batch(1))
     directory.write(0, batch(0), state=".cleaned")
     directory.write(1, batch(1), state=".swap")
-    assert ranges(directory.scan()) == [(0, 2)]
+    assert ranges(scan(directory)) == [(0, 2)]
 
 
-def test_aborted_transactions_reach_over_files(directory: Directory) -> None:
+def test_aborted_transactions_reach_over_files(directory: LogDirectory) -> None:
     directory.write(0, in_transaction(0, 7), in_transaction(1, 8), batch(2))
     directory.write(3, in_transaction(3, 7), marker(4, 7, commit=False), marker(5, 8, commit=True))
     directory.write(6, in_transaction(6, 7), marker(7, 7, commit=True), marker(8, 9, commit=False))
-    log = directory.scan()
+    log = scan(directory)
     assert log.aborted == [(7, 0, 4)]
     assert log.undecided == []
 
 
-def test_a_transaction_without_a_marker_is_undecided(directory: Directory) -> None:
+def test_a_transaction_without_a_marker_is_undecided(directory: LogDirectory) -> None:
     directory.write(0, in_transaction(0, 7), batch(1), in_transaction(2, 7), batch(3))
-    assert [one.base for one in directory.scan().undecided] == [0, 2]
+    assert [one.base for one in scan(directory).undecided] == [0, 2]
 
 
-def test_damage_leaves_open_transactions_undecided(directory: Directory) -> None:
+def test_damage_leaves_open_transactions_undecided(directory: LogDirectory) -> None:
     """The marker of the first may be among the damaged bytes."""
     directory.write(0, in_transaction(0, 7), flipped(batch(1)), in_transaction(2, 7), marker(3, 7, commit=False))
-    log = directory.scan()
+    log = scan(directory)
     assert [one.base for one in log.undecided] == [0]
     assert log.aborted == [(7, 2, 3)]
 
 
-def test_pieces_have_a_limited_size(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_have_a_limited_size(directory: LogDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_scan, "PIECE_BYTES", 3 * len(batch(0)) + 5)
     directory.write(0, *(batch(offset) for offset in range(10)))
-    assert ranges(directory.scan()) == [(0, 3), (3, 6), (6, 9), (9, 10)]
+    assert ranges(scan(directory)) == [(0, 3), (3, 6), (6, 9), (9, 10)]

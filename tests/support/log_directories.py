@@ -1,0 +1,44 @@
+"""Log directories of brokers, made batch by batch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.records import Rec
+from tests.support.reference_batch import batch_of, control_batch, encode
+
+
+def batch(first: int, count: int = 1, *, value: bytes = b"v", **fields: Any) -> bytes:  # noqa: ANN401 - of Batch
+    return encode(batch_of([Rec(first + index, 1000, 0, None, value) for index in range(count)], **fields))
+
+
+def in_transaction(first: int, producer_id: int) -> bytes:
+    return batch(first, transactional=True, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+
+
+def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
+    return encode(control_batch(offset, commit=commit, producer_id=producer_id))
+
+
+@dataclass
+class LogDirectory:
+    """A log directory of one broker."""
+
+    path: Path
+
+    def write(self, base: int, *batches: bytes, partition: int = 0, state: str = "") -> Path:
+        folder = self.path / f"orders-{partition}"
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{base:020}.log{state}"
+        file.write_bytes(b"".join(batches))
+        return file
+
+    def note_cluster(self, cluster_id: str) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "meta.properties").write_text(f"#Mon\ncluster.id={cluster_id}\nnode.id=1\nversion=1\n")
+
+    def note_topic(self, topic_id: str, partition: int = 0) -> None:
+        (self.path / f"orders-{partition}" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+
+    def note_replicated(self, offset: int, partition: int = 0) -> None:
+        (self.path / "replication-offset-checkpoint").write_text(f"0\n1\norders {partition} {offset}\n")

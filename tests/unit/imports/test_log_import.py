@@ -1,0 +1,221 @@
+"""Imports into a store in memory: what is chosen, refused, left out, and what comes after a death."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.notes.topics import read_topic
+from archiver.archive.segments.segment_writer import SegmentLimits
+from archiver.archive.segments.spool import Spool
+from archiver.backup.partition.segment_sink import SegmentSink
+from archiver.backup.reports.ledger import NO_LEDGER
+from archiver.errors import StrangerError, UsageError
+from archiver.imports.log_import import LogImportRequest, LogImportResult, plan_import, run_import
+from archiver.process.running.silence import SilenceCounter
+from tests.support.log_directories import LogDirectory, batch, in_transaction, marker
+from tests.support.memory_store import MemoryStore
+
+ARCHIVE = Layout("p")
+
+
+class Died(BaseException):
+    """The process ends here."""
+
+
+class MortalStore(MemoryStore):
+    """Dies at the put of that number, before or after it."""
+
+    def __init__(self, dies_at: int, *, is_put: bool) -> None:
+        super().__init__()
+        self._left = dies_at
+        self._is_put = is_put
+
+    def put_if_absent(self, *arguments: Any, **named: Any) -> str | None:  # noqa: ANN401 - as the store's
+        self._left -= 1
+        if self._left == 0 and not self._is_put:
+            raise Died
+        etag = super().put_if_absent(*arguments, **named)
+        if self._left == 0:
+            raise Died
+        return etag
+
+
+class Site:
+    """An archive, and two brokers' directories."""
+
+    def __init__(self, folder: Path) -> None:
+        self.first, self.second = LogDirectory(folder / "first"), LogDirectory(folder / "second")
+        self.store = MemoryStore()
+        self._spool = Spool(folder / "spool")
+        (folder / "spool").mkdir()
+
+    def run(self, *sources: LogDirectory, **asked: Any) -> LogImportResult:  # noqa: ANN401 - of a request
+        request = LogImportRequest(sources=[one.path for one in sources or (self.first,)], **asked)
+        sink = SegmentSink(
+            archive=Archive(self.store, ARCHIVE),
+            limits=SegmentLimits(uncompressed_bytes=0, records=2),
+            age_s=1e9,
+            spool=self._spool,
+            clock=lambda: 0.0,
+            silence_counter=SilenceCounter(1e9),
+            ledger=NO_LEDGER,
+        )
+        return run_import(plan_import(request, lambda _: None), request, sink, lambda _: None, lambda _: None)
+
+    def bases(self, partition: int = 0) -> list[int]:
+        prefix = f"p/topics/orders/partition={partition}/"
+        return [ARCHIVE.base_of(key) for key in sorted(self.store.objects) if key.startswith(prefix)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    site = Site(tmp_path)
+    site.first.write(0, *(batch(offset) for offset in range(6)))
+    site.first.note_cluster("C1")
+    site.first.note_topic("T1")
+    return site
+
+
+def test_a_log_becomes_segments_of_its_topic(site: Site) -> None:
+    (done,) = site.run().partitions
+    assert (done.written.records, done.from_offset, done.next, done.error) == (6, 0, 6, "")
+    assert site.bases() == [0, 2, 4]
+    fact = read_topic(Archive(site.store, ARCHIVE), "orders")
+    assert fact is not None
+    assert (fact.cluster_id, fact.current.topic_id, fact.partitions) == ("C1", "T1", 1)
+
+
+@pytest.mark.parametrize("is_put", [False, True])
+def test_a_killed_import_is_continued(site: Site, *, is_put: bool) -> None:
+    site.run()
+    whole = site.store.objects
+    for number in range(1, 20):
+        site.store = MortalStore(number, is_put=is_put)
+        try:
+            site.run()
+        except Died:
+            site.run()
+        assert site.store.objects.keys() - index_files(site.store) == whole.keys() - index_files(MemoryStore()) - {
+            key for key in whole if "/index/" in key
+        }
+
+
+def index_files(store: MemoryStore) -> set[str]:
+    return {key for key in store.objects if "/index/" in key}
+
+
+def test_the_replica_of_the_highest_epoch_is_chosen_then_the_longest(site: Site) -> None:
+    site.second.write(0, batch(0), batch(1, leader_epoch=3))
+    assert site.run(site.first, site.second).partitions[0].next == 2
+    third = LogDirectory(site.second.path.parent / "third")
+    third.write(0, batch(0), batch(1, leader_epoch=3), batch(2))
+    site.store = MemoryStore()
+    assert site.run(site.first, site.second, third).partitions[0].next == 3
+
+
+def test_records_above_the_checkpoint_are_kept_unless_told_otherwise(site: Site) -> None:
+    site.first.note_replicated(4)
+    assert site.run().partitions[0].next == 6
+    site.store = MemoryStore()
+    assert site.run(committed_only=True).partitions[0].next == 4
+
+
+def test_the_begin_of_a_log_is_a_hole(site: Site) -> None:
+    (site.first.path / "orders-0" / f"{0:020}.log").unlink()
+    site.first.write(40, batch(40))
+    (done,) = site.run().partitions
+    assert [(hole.until, str(hole.cause)) for hole in done.holes] == [(40, "expired")]
+    assert site.bases() == [0]
+
+
+def test_damage_and_missing_files_are_holes(site: Site) -> None:
+    site.first.write(6, batch(6), batch(7)[:-1] + b"?", batch(9))
+    site.first.write(20, batch(20))
+    (done,) = site.run().partitions
+    assert [(hole.until, str(hole.cause)) for hole in done.holes] == [(9, "unreadable"), (20, "unreadable")]
+    assert "are damaged" in done.holes[0].why
+    assert "no file in" in done.holes[1].why
+    assert done.written.records == 9
+
+
+def test_gaps_of_a_compacted_log_are_no_holes(site: Site) -> None:
+    site.first.write(6, batch(6), batch(9))
+    site.first.write(20, batch(20))
+    assert site.run().partitions[0].holes == []
+
+
+def test_a_batch_that_its_producer_wrote_wrong_is_a_hole(site: Site) -> None:
+    from tests.support.records import Rec  # noqa: PLC0415
+    from tests.support.reference_batch import Oddities, batch_of, encode  # noqa: PLC0415
+
+    wrong = encode(batch_of([Rec(6, 1, 0, None, b"v")]), Oddities(count=2))
+    site.first.write(6, wrong, batch(7))
+    (done,) = site.run().partitions
+    assert [(hole.until, str(hole.cause)) for hole in done.holes] == [(7, "unreadable")]
+    assert done.written.records == 7
+
+
+def test_transactions_are_decided_by_their_markers(site: Site) -> None:
+    site.first.write(6, in_transaction(6, 1), in_transaction(7, 2), batch(8), in_transaction(9, 3))
+    site.first.write(10, marker(10, 1, commit=True), marker(11, 2, commit=False), batch(12))
+    (done,) = site.run().partitions
+    assert done.written.records == 6 + 3  # those of producer 1, and two outside of transactions
+    assert [(hole.until, str(hole.cause)) for hole in done.holes] == [(10, "undecided")]
+    site.store = MemoryStore()
+    (done,) = site.run(takes_undecided=True).partitions
+    assert (done.written.records, done.holes) == (6 + 4, [])
+
+
+REFUSALS: dict[str, tuple[Callable[[Site], object], str]] = {
+    "two clusters": (lambda site: site.second.note_cluster("C2"), "are of several clusters"),
+    "two topic ids": (lambda site: site.second.note_topic("T2"), "are of topics of several ids"),
+    "no cluster": (lambda site: (site.first.path / "meta.properties").unlink(), "--cluster-id"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_input_that_contradicts_itself_is_refused(site: Site, name: str) -> None:
+    change, says = REFUSALS[name]
+    site.second.write(0, batch(0))
+    change(site)
+    with pytest.raises(UsageError, match=says):
+        site.run(site.first, site.second)
+    assert not site.store.objects
+
+
+def test_a_topic_of_the_archive_is_refused(site: Site) -> None:
+    site.run()
+    before = dict(site.store.objects)
+    site.first.write(6, batch(6))
+    with pytest.raises(UsageError, match="filled this topic from other input"):
+        site.run()
+    for key in [key for key in before if "/control/imports/" in key]:
+        del site.store.objects[key]
+    with pytest.raises(UsageError, match="is in the archive already"):
+        site.run()
+    site.run(renames={"orders": "orders.disk"})
+
+
+def test_another_cluster_s_archive_is_refused(site: Site) -> None:
+    site.run()
+    site.first.note_cluster("C2")
+    with pytest.raises(StrangerError, match="belongs to cluster C1"):
+        site.run(renames={"orders": "orders.disk"})
+
+
+def test_a_topic_without_an_id_gets_the_same_one_each_time(site: Site) -> None:
+    (site.first.path / "orders-0" / "partition.metadata").unlink()
+    first = site.run().plan.partitions[0].topic_id
+    assert site.run().plan.partitions[0].topic_id == first
+    assert len(first) == 22
+
+
+def test_shards_share_the_partitions(site: Site) -> None:
+    for partition in range(1, 5):
+        site.first.write(0, batch(0), partition=partition)
+    done = [site.run(shard=shard, shards=2).partitions for shard in (1, 2)]
+    assert [[one.source.partition for one in some] for some in done] == [[0, 2, 4], [1, 3]]
