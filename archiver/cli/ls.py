@@ -33,14 +33,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.format.handle import open_archive
-    from archiver.archive.index.learned_facts import share_learned
     from archiver.archive.reading.holdings import summarize
 
     if options.segments and options.topic is None:
         raise UsageError("--segments goes with a TOPIC: an archive has very many")
     config = archive_config(options).storage
     archive = open_archive(config)
-    found = summarize(archive, options.topic, share_learned, copy_choice(options))
+    found = summarize(archive, options.topic, copy_choice(options))
     if options.format == "json":
         print_json(summary_row(found, with_segments=options.segments))
     else:

@@ -9,7 +9,7 @@ import numpy as np
 from archiver.archive.format.handle import Archive
 from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import read_index
-from archiver.archive.index.learned_facts import Learned, ShareLearned, keep_to_itself
+from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.index.loaded_index import Index
 from archiver.archive.index.lookup import DamagedSegment, ReportProgress, ask_facts, find_facts
 from archiver.archive.index.overlaps import (
@@ -315,14 +315,14 @@ def read_inventory(
     reads: Wanted | None = None,
     asks_all: Index | None = None,
     report_progress: ReportProgress = lambda _done, _total: None,
-    share: ShareLearned = keep_to_itself,
+    share: bool = False,
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if `wanted` is given.
 
     `reads`: the records of each partition that the caller will read and compare with their facts; facts are requested for
     objects that only the index would leave out (archiver.archive.index.lookup). `asks_all`, an index: the facts of each object are
     requested, and the index only saves memory. `report_progress` is called now and then with the numbers of requested and of all
-    objects. Only `share` writes: it gets the facts that the index lacked (share_learned).
+    objects. Only `share` writes: it adds facts that the index lacked (share_learned).
     """
     # The index is read first: an object that is put meanwhile must not look as if it were missing.
     index = read_index(archive, wanted) if asks_all is None else asks_all
@@ -336,8 +336,8 @@ def read_inventory(
         reads=reads,
         report_progress=report_progress,
     )
-    if asks_all is None:
-        share(archive, Learned(learned, contradicted))
+    if share:
+        share_learned(archive, learned, contradicted)
     partitions = arrange_all(segments)
     if asks_all is None:
         _add_lost_ends(partitions, index, damaged)

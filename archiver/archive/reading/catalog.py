@@ -13,7 +13,6 @@ from archiver.archive.copies.history_doubts import history_doubts
 from archiver.archive.copies.role_logs import RoleLogs, list_all_role_logs, list_copied_topics, list_role_logs
 from archiver.archive.format.handle import Archive
 from archiver.archive.index.inventory import Inventory, PartitionInventory, read_inventory, swept_note
-from archiver.archive.index.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.notes.topics import (
     Stretch,
     TopicFact,
@@ -40,7 +39,7 @@ def read_archive(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
-    share: ShareLearned = keep_to_itself,
+    share: bool = False,
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
@@ -118,7 +117,7 @@ def find_topic(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     report_problem: ReportProblem = lambda _: None,
-    share: ShareLearned = keep_to_itself,
+    share: bool = False,
 ) -> ArchivedTopic:
     """Read one topic in the given life, or in the one to read. A damaged control fact is reported, and so is an ignored role log.
 

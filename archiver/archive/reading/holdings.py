@@ -20,7 +20,6 @@ from archiver.archive.index.inventory import (
     read_inventory,
     swept_note,
 )
-from archiver.archive.index.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.index.loaded_index import Index
 from archiver.archive.notes.topics import TopicFact, list_topic_facts, read_topic_facts, read_topic_history
 from archiver.archive.segments.partition_segments import Segment, segment_blocks
@@ -81,15 +80,11 @@ class ArchiveSummary:
     notes: Sequence[str] = ()  # unexpected facts
 
 
-def summarize(
-    archive: Archive, topic: str | None, share: ShareLearned = keep_to_itself, choice: CopyChoice = BY_ROLES
-) -> ArchiveSummary:
-    """Sum up the archive by topic, or one topic by partition; `choice`: which copies. `share` as in read_inventory."""
-    return _summarize_all(archive, share, choice) if topic is None else _summarize_topic(archive, topic, share, choice)
-
-
-def _summarize_all(archive: Archive, share: ShareLearned, choice: CopyChoice) -> ArchiveSummary:
-    found = read_contents(archive, share=share)
+def summarize(archive: Archive, topic: str | None, choice: CopyChoice = BY_ROLES) -> ArchiveSummary:
+    """Sum up the archive by topic, or one topic by partition; `choice`: which copies. Learned facts are added to the index."""
+    if topic is not None:
+        return _summarize_topic(archive, topic, choice)
+    found = read_contents(archive)
     holdings = list_topics(found.inventory, found.fact_numbers)
     return _with_copies(archive, found.inventory, _survey_of(found.inventory, holdings, found.unreadable), choice)
 
@@ -109,13 +104,13 @@ def read_contents(
     *,
     asks_all: Index | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
-    share: ShareLearned = keep_to_itself,
 ) -> ArchiveContents:
     """Read the contents of the wanted topics: facts of objects by the index, control facts only where lives need them.
 
-    `asks_all`, an index: reads every newest control fact, and the facts of each object itself. `report_progress` and `share` as in
-    read_inventory.
+    `asks_all`, an index: reads every newest control fact, and the facts of each object itself; otherwise, learned facts are added
+    to the index. `report_progress` as in read_inventory.
     """
+    share = asks_all is None
     inventory = read_inventory(archive, wanted, asks_all=asks_all, report_progress=report_progress, share=share)
     known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
     # The first life always begins at offset 0: only topics with other lives need their control facts.
@@ -128,8 +123,8 @@ def read_contents(
     return ArchiveContents(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
-def _summarize_topic(archive: Archive, topic: str, share: ShareLearned, choice: CopyChoice) -> ArchiveSummary:
-    inventory = read_inventory(archive, lambda name: name == topic, share=share)
+def _summarize_topic(archive: Archive, topic: str, choice: CopyChoice) -> ArchiveSummary:
+    inventory = read_inventory(archive, lambda name: name == topic, share=True)
     histories, unreadable = _history(archive, topic)
     inventory = _begin_at_branches(inventory, histories)
     holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))

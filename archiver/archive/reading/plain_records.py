@@ -12,7 +12,6 @@ from archiver.archive.copies.archived_topic import ArchivedTopic, problems_withi
 from archiver.archive.copies.copied_topic import BY_ROLES, CopyChoice
 from archiver.archive.format.handle import Archive
 from archiver.archive.index.inventory import EMPTY_PARTITION
-from archiver.archive.index.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.reading.catalog import ReportProblem, find_topic
 from archiver.archive.reading.reader import read_parts
 from archiver.archive.segments.parts import FactsOfParts, parts_within, with_planned
@@ -80,7 +79,7 @@ def follow_records(
     selection: Selection = ALL_RECORDS,
     choice: CopyChoice = BY_ROLES,
     use: IndexUse = IndexUse.CHECK,
-    share: ShareLearned = keep_to_itself,
+    share: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Read a topic, and follow newly archived records until stopped. Each problem is reported once."""
     told: set[str] = set()

@@ -126,11 +126,6 @@ class Segments(Lazy[Segment]):
         return self.only(np.flatnonzero((self.put == _UNKNOWN) | (self.put >= moment_s * 1_000_000)))
 
     @property
-    def first_put(self) -> datetime | None:
-        known = self.put[self.put != _UNKNOWN]
-        return moment_of(int(known.min())) if len(known) else None
-
-    @property
     def last_put(self) -> datetime | None:
         known = self.put[self.put != _UNKNOWN]
         return moment_of(int(known.max())) if len(known) else None

@@ -18,7 +18,6 @@ from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import append_to_index
 from archiver.archive.index.inventory import read_inventory
-from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.reading.catalog import find_topic, read_archive
 from archiver.archive.reading.plain_records import read_records, wanted_of
 from archiver.archive.reading.reader import read_parts
@@ -242,7 +241,7 @@ def test_an_object_that_is_said_to_reach_far_hides_none(
 def test_what_was_found_to_be_false_is_put_right_for_the_others(archives: list[Built]) -> None:
     archive = archives[0]
     store = lying(archive, 0, next=archive.entries[-1].facts.next)
-    read_inventory(Archive(store, LAYOUT), share=share_learned)
+    read_inventory(Archive(store, LAYOUT), share=True)
     asked = store.heads
     assert restored(store, EVERYTHING) == archive.records
     assert store.heads == asked

@@ -5,7 +5,6 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import cast
 
 import pytest
@@ -21,7 +20,6 @@ from archiver.archive.index.index_file import encode_index as encode_grouped
 from archiver.archive.index.index_generations import MOST_FILES, append_to_index, merge_index, read_index
 from archiver.archive.index.index_member import cut_member, decode_member
 from archiver.archive.index.inventory import Inventory, read_inventory
-from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.reading.holdings import summarize
 from archiver.archive.segments.entries import Entry, Traits
 from archiver.archive.segments.listing import ListedPartition
@@ -84,7 +82,7 @@ def segments_of(inventory: Inventory) -> list[Segment]:
 
 def read_counting(store: CountingStore) -> tuple[Inventory, int]:
     before = store.heads
-    return read_inventory(Archive(store, LAYOUT), share=share_learned), store.heads - before
+    return read_inventory(Archive(store, LAYOUT), share=True), store.heads - before
 
 
 # --- a file
@@ -519,7 +517,7 @@ def test_a_reader_that_had_to_ask_much_tells_the_others() -> None:
     fill(few, count=150)
     for _ in range(2):
         before = few.heads
-        read_inventory(Archive(few, LAYOUT), share=partial(share_learned, now=lambda: MOMENT))  # they were put just now
+        read_inventory(Archive(few, LAYOUT), share=True)
         assert few.heads - before == 150
 
 

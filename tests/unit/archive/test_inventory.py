@@ -4,9 +4,7 @@ import random
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from operator import add
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -26,7 +24,6 @@ from archiver.archive.index.inventory import (
     problems_of,
     read_inventory,
 )
-from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.index.lookup import DamagedSegment
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.segment_facts import Bounds, SegmentFacts
@@ -397,7 +394,7 @@ def rewritten(one: Segment, rewrite: int) -> Segment:
     return replace(one, key=key, object_key=LAYOUT.segment_key(key))
 
 
-def test_of_two_rewrites_the_higher_one_is_read() -> None:
+def test_of_two_rewrites_the_higher_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     merged = segment(0, 9, merged=True)
     pile = [merged, rewritten(merged, 2), rewritten(merged, 10), segment(9, 12)]
     inventory = arrange(pile)
@@ -406,7 +403,8 @@ def test_of_two_rewrites_the_higher_one_is_read() -> None:
     assert inventory.overlaps == ()
     store = CountingStore()
     put(store, pile)
-    found = read_inventory(Archive(store, LAYOUT), share=partial(share_learned, now=lambda: MOMENT_LATER))
+    monkeypatch.setattr(learned_facts, "_MANY", 1)
+    found = read_inventory(Archive(store, LAYOUT), share=True)
     assert list(found.partitions["t", 0][0].segments) == list(
         read_inventory(Archive(store, LAYOUT)).partitions["t", 0][0].segments
     )
@@ -496,23 +494,13 @@ def test_an_inventory_that_shares_nothing_writes_nothing() -> None:
     assert set(store.objects) == before
 
 
-def test_what_no_backup_will_add_to_the_index_any_more_is_added_by_who_reads() -> None:
-    """A backup that was killed had put it. What was put just now, the one that runs adds itself."""
-    store = MemoryStore()
-    put(store, [segment(0, 10), segment(10, 20)])
-    newest = max(one.last_modified for one in store.objects.values())
-    for minutes, files in ((5, 0), (40, 1), (50, 1)):
-        now = partial(add, newest, timedelta(minutes=minutes))
-        read_inventory(Archive(store, LAYOUT), share=partial(share_learned, now=now))
-        assert len([key for key in store.objects if "/index/" in key]) == files
-
-
 def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned_facts, "_SHARED_AT_ONCE", 7)
+    monkeypatch.setattr(learned_facts, "_MANY", 1)
     store = CountingStore()
     for topic in ("a", "b", "c"):
         put(store, [segment(at, at + 1) for at in range(10)], topic=topic)
-    found = read_inventory(Archive(store, LAYOUT), share=share_learned)
+    found = read_inventory(Archive(store, LAYOUT), share=True)
     files = [store.objects[key].body for key in sorted(store.objects) if "/index/" in key]
     counts = [
         {topic: read_member(member).header["count"] for (topic, _), member in split_file(one, "k").members.items()}
@@ -524,7 +512,7 @@ def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monke
     assert store.heads == 30
     monkeypatch.setattr(learned_facts, "_MOST_SHARED", 2)
     store.delete([key for key in store.objects if "/index/" in key])
-    read_inventory(Archive(store, LAYOUT), share=share_learned)
+    read_inventory(Archive(store, LAYOUT), share=True)
     assert len([key for key in store.objects if "/index/" in key]) == 2
 
 
