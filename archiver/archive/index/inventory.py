@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from archiver.archive.format.handle import Archive
-from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import read_index
 from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.index.loaded_index import Index
@@ -24,6 +23,7 @@ from archiver.archive.index.overlaps import (
     told_overlaps,
 )
 from archiver.archive.notes.swept import OffsetRanges, read_swept
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.listing import Partition, list_directory, list_segments
 from archiver.archive.segments.partition_segments import Readings, Segment, Segments, SegmentSlice, blocks_of
 from archiver.archive.segments.segment_facts import SegmentFacts
@@ -271,7 +271,7 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
             for overlap in overlap_of(found[int(one.before[at])], found[at], int(one.position[at]))
         )
         + tuple(shared)
-        + tuple(contradiction(found, one, one.cause) for one in left_out if one.cause is not None),
+        + tuple(contradiction(found, one) for one in left_out if one.is_damaged),
     )
 
 
@@ -352,11 +352,7 @@ def learn_unknown(archive: Archive, index: Index, topic: str, life: int, partiti
         unknown = listed.only(np.flatnonzero(index.of((topic, life)).find(listed) < 0))
         for start in range(0, len(unknown), _LEARNED_AT_ONCE):
             found = ask_facts(archive.store, unknown[start : start + _LEARNED_AT_ONCE])
-            yield [
-                IndexEntry(one.key, one.size, one.etag, one.facts)
-                for one in found
-                if isinstance(one, Segment) and isinstance(one.facts, SegmentFacts)
-            ]
+            yield [one.entry for one in found if isinstance(one, Segment) and isinstance(one.facts, SegmentFacts)]
 
 
 def arrange_all(segments: dict[Partition, Segments]) -> dict[tuple[str, int], dict[int, PartitionInventory]]:

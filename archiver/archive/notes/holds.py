@@ -10,7 +10,7 @@ from pydantic import Field, Strict
 from archiver.archive.format.fact_model import BoundedText, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_restore_id
-from archiver.archive.format.note_stream import NoteDamage, NoteKind
+from archiver.archive.format.note_stream import NoteKind
 from archiver.errors import ArchiverError, CorruptSegmentError, StoreTemporaryError, UsageError
 from archiver.process.running.silence import steady_s
 from archiver.process.values.json_values import LARGEST
@@ -85,7 +85,8 @@ def _matches(name: str, topic: str) -> bool:
 
 _KIND: Final = NoteKind(
     Hold,
-    NoteDamage("a hold", "bring its older version back. Until then nothing is swept"),
+    "a hold",
+    "bring its older version back. Until then nothing is swept",
     lambda hold: _stream(hold.name),
 )
 

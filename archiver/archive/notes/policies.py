@@ -8,7 +8,7 @@ from pydantic import Field
 
 from archiver.archive.format.fact_model import BoundedText, Item, Number
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.note_stream import NoteDamage, NoteKind, NoteStream
+from archiver.archive.format.note_stream import NoteKind, NoteStream
 from archiver.archive.format.store_clock import WHOLE_SECOND_MS
 
 POLICIES: Final = "policies"
@@ -31,10 +31,8 @@ def _stream_of(topic: str) -> str:
 
 _KIND: Final = NoteKind(
     NotedPolicy,
-    NoteDamage(
-        "a topic's retention",
-        "bring its older version back, or delete all facts there: then the next sweep only notes what the topic keeps",
-    ),
+    "a topic's retention",
+    "bring its older version back, or delete all facts there: then the next sweep only notes what the topic keeps",
     lambda noted: _stream_of(noted.topic),
 )
 

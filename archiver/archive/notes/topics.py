@@ -16,10 +16,10 @@ from archiver.archive.format.control import (
     only_fact,
     read_fact,
 )
-from archiver.archive.format.fact_model import BoundedText, Item, LeaderEpoch, Number, with_members
+from archiver.archive.format.fact_model import BoundedText, Item, LeaderEpoch, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_topic_name
-from archiver.archive.format.note_stream import NoteDamage, NoteKind
+from archiver.archive.format.note_stream import NoteKind
 from archiver.errors import CorruptSegmentError, NotWholeError, StrangerError
 from archiver.process.running.workers import side_by_side
 from archiver.process.values.json_values import spelled_number
@@ -49,13 +49,8 @@ class Branch:
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
     seen_ms: _SeenMs = None  # when a backup found that the log was truncated
 
-    def __post_init__(self) -> None:
-        if self.offset < 0 or self.leader_epoch < -1:
-            raise ValueError(f"not a branch: offset {self.offset}, leader epoch {self.leader_epoch}")
-
 
 _PartitionName = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITIONS)), PlainSerializer(str)]
-_WrittenBranch = Annotated[Branch, with_members("leader_epoch")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +62,7 @@ class Life:
     parent: Number | None = None
     seen_ms: _SeenMs = None  # when a backup first saw the topic
     earlier_seen_ms: _SeenMs = None  # when that backup had last seen the previous topic, if it had
-    branches: Mapping[Item[_PartitionName], Item[_WrittenBranch]] = field(default_factory=dict)
+    branches: Mapping[Item[_PartitionName], Item[Branch]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.parent is None) != (not self.branches):
@@ -75,9 +70,6 @@ class Life:
 
     def holds(self, partition: int) -> bool:
         return self.parent is None or partition in self.branches
-
-
-_WrittenLife = Annotated[Life, with_members("parent")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +110,7 @@ class TopicFact:
     cluster_id: BoundedText
     partitions: Annotated[int, Strict(), Field(ge=1, le=MOST_PARTITIONS)]
     configs: Mapping[str, Item[_Config]]
-    lives: tuple[Item[_WrittenLife], ...]
+    lives: tuple[Item[Life], ...]
     effective: _Effective = None
     accepted_gone: _AcceptedGone = None  # the life whose deletion in Kafka a user has accepted
     ends: _Ends = field(default_factory=dict)  # of `__consumer_offsets`: the ends that a complete archive must reach
@@ -202,7 +194,8 @@ def topic_stream(topic: str) -> str:
 
 TOPIC_NOTES: Final = NoteKind(
     TopicFact,
-    NoteDamage("a topic", "bring its older version back"),
+    "a topic",
+    "bring its older version back",
     lambda noted: topic_stream(noted.topic),
 )
 
@@ -262,32 +255,28 @@ def list_known_topics(archive: Archive) -> frozenset[str]:
     return frozenset(filter(is_topic_name, archive.store.list_directories(archive.layout.control_prefix(TOPICS))))
 
 
-def list_newest_topic_facts(archive: Archive) -> dict[str, int | None]:
-    """List the known topics, with the number of the newest fact of each; None: the topic has a directory without a fact."""
-    return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(archive).items()}
+def list_newest_topic_facts(archive: Archive) -> dict[str, int]:
+    """List the topics with a fact, with the number of the newest fact of each."""
+    return {topic: max(numbers) for topic, numbers in list_topic_facts(archive).items()}
 
 
 def list_topic_facts(archive: Archive) -> dict[str, list[int]]:
-    """List the known topics, with the numbers of their facts; empty: the topic has a directory without a fact."""
+    """List the topics with a fact, with the numbers of their facts."""
     prefix = archive.layout.control_prefix(TOPICS)
     found: dict[str, list[int]] = {}
     for item in archive.store.list(prefix):
-        topic, slash, _ = item.key.removeprefix(prefix).partition("/")
-        if slash and is_topic_name(topic):
-            number = archive.layout.parse_fact(topic_stream(topic), item.key)
-            found.setdefault(topic, []).extend([] if number is None else [number])
+        topic = item.key.removeprefix(prefix).partition("/")[0]
+        number = archive.layout.parse_fact(topic_stream(topic), item.key)
+        if number is not None and is_topic_name(topic):
+            found.setdefault(topic, []).append(number)
     return found
 
 
-def read_topic_facts(
-    archive: Archive, numbers: Mapping[str, int | None]
-) -> dict[str, TopicFact | NotWholeError | None]:
+def read_topic_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, TopicFact | NotWholeError]:
     """Read the newest note of each topic, several at a time; an unreadable note is returned as its error."""
 
-    def read(known: tuple[str, int | None]) -> TopicFact | NotWholeError | None:
+    def read(known: tuple[str, int]) -> TopicFact | NotWholeError:
         topic, number = known
-        if number is None:
-            return None
         stream = topic_stream(topic)
         try:
             return TOPIC_NOTES.decode(read_fact(archive, stream, number), archive, stream, number)
@@ -299,7 +288,7 @@ def read_topic_facts(
 
 def read_newest_topic_facts(
     archive: Archive, wanted: Callable[[str], bool] | None = None
-) -> dict[str, TopicFact | NotWholeError | None]:
+) -> dict[str, TopicFact | NotWholeError]:
     """Read the newest fact of each known topic, or of the wanted ones, as `read_topic_facts` does."""
     known = list_newest_topic_facts(archive)
     return read_topic_facts(archive, {name: known[name] for name in known if not wanted or wanted(name)})

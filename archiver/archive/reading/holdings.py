@@ -115,9 +115,7 @@ def read_contents(
     known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
     # The first life always begins at offset 0: only topics with other lives need their control facts.
     with_lives = {name for name, life in inventory.partitions if life}
-    asked = {
-        name: max(found, default=None) for name, found in known.items() if asks_all is not None or name in with_lives
-    }
+    asked = {name: max(found) for name, found in known.items() if asks_all is not None or name in with_lives}
     histories, unreadable = _newest_facts(archive, asked)
     newest = {topic: history[-1] for topic, history in histories.items()}
     return ArchiveContents(_begin_at_branches(inventory, histories), known, newest, unreadable)
@@ -212,7 +210,7 @@ def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Se
     )
 
 
-def _newest_facts(archive: Archive, numbers: Mapping[str, int | None]) -> tuple[dict[str, list[TopicFact]], list[str]]:
+def _newest_facts(archive: Archive, numbers: Mapping[str, int]) -> tuple[dict[str, list[TopicFact]], list[str]]:
     found = read_topic_facts(archive, numbers)
     readable = {topic: [fact] for topic, fact in found.items() if isinstance(fact, TopicFact)}
     return readable, [str(error) for error in found.values() if isinstance(error, NotWholeError)]

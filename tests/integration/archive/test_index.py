@@ -10,9 +10,9 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.index.inventory import Inventory, read_inventory
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.listing import list_segments
 from archiver.config.model import StorageConfig
 from archiver.store.port import ObjectKind

@@ -15,12 +15,12 @@ import archiver.archive.reading.reader
 from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import append_to_index
 from archiver.archive.index.inventory import read_inventory
 from archiver.archive.reading.catalog import find_topic, read_archive
 from archiver.archive.reading.plain_records import read_records, wanted_of
 from archiver.archive.reading.reader import read_parts
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.segment_facts import SegmentFacts
 from archiver.codec.selection import FIRST_LONG, LAST_LONG, Selection, TopicSelection
 from archiver.codec.tally import Tally
@@ -32,7 +32,7 @@ from archiver.store.port import ObjectKind
 from tests.support.frames import frame_of, records_of
 from tests.support.memory_store import CountingStore
 from tests.support.records import Rec
-from tests.support.segments import SOURCE, written
+from tests.support.segments import SOURCE, known_facts, written
 
 LAYOUT = Layout("p")
 NUMBERS = ("first", "last", "next", "records", "tombstones", "min_timestamp", "max_timestamp", "bytes", "largest_record",
@@ -164,7 +164,7 @@ def lacks(archive: Built, wanted: Selection) -> bool:
 def lies(archive: Built, draw: random.Random) -> Iterator[IndexEntry]:
     ends = [end for one in archive.entries for end in (one.facts.base, one.facts.next)]
     for entry in draw.sample(archive.entries, draw.randint(1, len(archive.entries))):
-        yield entry._replace(facts=forged(entry.facts, draw, ends))
+        yield entry._replace(facts=forged(known_facts(entry), draw, ends))
 
 
 def outcome_of(read: Callable[[], object], expected: object, *, is_whole: bool) -> str:
@@ -234,7 +234,7 @@ def test_an_object_that_is_said_to_reach_far_hides_none(
     archive = archives[0]
     store = lying(archive, 0, next=archive.entries[-1].facts.next)
     assert restored(store, EVERYTHING) == archive.records
-    assert f"{LAYOUT.segment_key(archive.entries[0].key)} (next " in caplog.text
+    assert f"{LAYOUT.segment_key(archive.entries[0].key)};" in caplog.text
     assert "control/index/" in caplog.text
 
 
@@ -322,7 +322,7 @@ def test_no_entry_makes_a_merged_object_hide_others(archives: list[Built], tmp_p
     assert restored(store, EVERYTHING) == archive.records
     assert catted(store, EVERYTHING) == [record.offset for record in archive.records]
     for entry in archive.entries:
-        false = replace(entry.facts, records=1, digest=0)
+        false = replace(known_facts(entry), records=1, digest=0)
         append_to_index(Archive(store, LAYOUT), [entry._replace(facts=false)])
     with pytest.raises((FalseFactsError, UsageError)):
         restored(store, EVERYTHING)

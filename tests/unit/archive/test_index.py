@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.fresh_entries import FreshEntries
-from archiver.archive.index.index_file import NOTHING_SEEN, IndexEntry, SeenControl, group_entries, split_file
+from archiver.archive.index.index_file import NOTHING_SEEN, SeenControl, group_entries, split_file
 from archiver.archive.index.index_file import encode_index as encode_grouped
 from archiver.archive.index.index_generations import MOST_FILES, append_to_index, merge_index, read_index
 from archiver.archive.index.index_member import cut_member, decode_member
 from archiver.archive.index.inventory import Inventory, read_inventory
 from archiver.archive.reading.holdings import summarize
-from archiver.archive.segments.entries import Entry, Traits
+from archiver.archive.segments.entries import IndexEntry, Traits
 from archiver.archive.segments.listing import ListedPartition
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.segment_facts import Hole, HoleCause, SegmentFacts
@@ -159,7 +159,7 @@ def test_a_file_is_read_by_a_reader_that_knows_only_the_format_page(written: lis
             ] = values
     assert found.keys() == {entry.key for entry in written}
     for entry in written:
-        assert {"rewrite": 0, "size": entry.size, "etag": entry.etag} | told_facts(entry.facts) == {
+        assert {"rewrite": 0, "size": entry.size, "etag": entry.etag} | told_facts(known_facts(entry)) == {
             name: value for name, value in found[entry.key].items() if name not in {"kind", "partition", "merged"}
         }
 
@@ -202,8 +202,8 @@ def test_an_entry_that_lacks_what_its_program_did_not_know_is_not_false(caplog: 
     store = CountingStore()
     objects = []
     for entry in fill(store):
-        counted = entry._replace(facts=replace(entry.facts, unserved=0))
-        write(store, counted, store.objects[LAYOUT.segment_key(entry.key)].body, counted.facts)
+        counted = entry._replace(facts=replace(known_facts(entry), unserved=0))
+        write(store, counted, store.objects[LAYOUT.segment_key(entry.key)].body, known_facts(counted))
         objects.append(entry)
     append_to_index(Archive(store, LAYOUT), objects)
     assert not [one for one in check_listing(Archive(store, LAYOUT)).problems if ".data" in one]
@@ -219,15 +219,7 @@ def encode_index(entries: Iterable[IndexEntry], seen_control: SeenControl = NOTH
 def entries_in(directory: tuple[str, int], member: bytes) -> list[IndexEntry]:
     """What a member says, one by one."""
     found = decode_member(cut_member(member), "k")
-    return [entry_of(directory, found.entry(place)) for place in range(len(found))]
-
-
-def entry_of(directory: tuple[str, int], found: Entry) -> IndexEntry:
-    assert isinstance(found.facts, SegmentFacts)
-    topic, life = directory
-    named_next = found.facts.next if found.is_merged else None
-    key = SegmentKey(topic=topic, life=life, partition=found.partition, base=found.facts.base, next=named_next)
-    return IndexEntry(key, found.size, found.etag, found.facts)
+    return [found.entry(place, *directory) for place in range(len(found))]
 
 
 def test_a_file_is_a_stream_for_any_zstd_decoder() -> None:
@@ -280,8 +272,8 @@ def test_an_entry_of_another_object_is_not_believed() -> None:
     written = fill(store)
     append_to_index(Archive(store, LAYOUT), written)
     first, second = written[:2]
-    write(store, first, b"T 000000", replace(first.facts, records=1, bytes=777))
-    write(store, second, b"t 000001, and more", replace(second.facts, bytes=888))
+    write(store, first, b"T 000000", replace(known_facts(first), records=1, bytes=777))
+    write(store, second, b"t 000001, and more", replace(known_facts(second), bytes=888))
     inventory, heads = read_counting(store)
     assert heads == 2
     assert [known_facts(one).bytes for one in segments_of(inventory)[:3]] == [777, 888, 1]

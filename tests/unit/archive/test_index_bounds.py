@@ -16,7 +16,7 @@ import zstandard
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.index.index_file import MOST_FILE_BYTES, IndexEntry, encode_index, group_entries, split_file
+from archiver.archive.index.index_file import MOST_FILE_BYTES, encode_index, group_entries, split_file
 from archiver.archive.index.index_generations import (
     _MOST_FILES_READ,
     MOST_FILES,
@@ -26,6 +26,7 @@ from archiver.archive.index.index_generations import (
     read_index,
 )
 from archiver.archive.index.index_member import cut_member, decode_member
+from archiver.archive.segments.entries import IndexEntry
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind
 from tests.support.case_limits import WatchedStore, Weight

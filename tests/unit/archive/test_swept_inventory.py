@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import append_to_index
 from archiver.archive.index.inventory import Gap, Inventory, PartitionInventory, arrange, problems_of, read_inventory
 from archiver.archive.notes.swept import OffsetRanges, Range, SweptPlace, add_swept, take_back_swept
@@ -19,6 +18,7 @@ from archiver.archive.notes.topics import Branch, record_branch, record_cluster,
 from archiver.archive.reading.catalog import find_topic
 from archiver.archive.reading.holdings import summarize
 from archiver.archive.reading.plain_records import read_records
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.segment_facts import Bounds
 from archiver.store.port import ObjectKind
@@ -237,7 +237,9 @@ def test_cat_beside_a_sweep_prints_one_line_for_all_that_went_meanwhile(store: M
     read = list(read_records(store, topic, report_problem=problems.append))
     assert 0 < len(read) < before
     (line,) = problems
-    assert line.startswith(f"{NAME}: {LAYOUT.segment_key(KEY)}: a retention sweep took this object")
+    assert line.startswith(
+        f"{NAME}: {LAYOUT.segment_key(KEY)}: was listed, and is gone: a retention sweep took all objects"
+    )
     lose(store, 48)  # a loss is named all the same
     problems.clear()
     list(read_records(store, topic, report_problem=problems.append))

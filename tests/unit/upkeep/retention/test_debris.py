@@ -10,11 +10,11 @@ import pytest
 from archiver.archive.format.control import Fact, encode_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, OffsetMapKey, SegmentKey
-from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import append_to_index, read_index
 from archiver.archive.notes.holds import Hold
 from archiver.archive.reading.lost_control import lost_control_objects
 from archiver.archive.restores.restore_pins import RestorePins
+from archiver.archive.segments.entries import IndexEntry
 from archiver.config.model import ArchiverConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.store.port import ListedObject, ObjectInfo, ObjectKind
