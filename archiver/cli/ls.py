@@ -1,7 +1,7 @@
 """`archiver ls`: its options, its run, and its printers: of each topic or partition, and of single objects."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from archiver.cli.options import (
@@ -139,7 +139,7 @@ def _remarks(holding: "Holding") -> str:
     return ", ".join(spell_count(*one) for one in counted if one[0])
 
 
-def segment_lines(rows: Sequence["SegmentRow"]) -> Iterator[str]:
+def segment_lines(rows: Iterable["SegmentRow"]) -> Iterator[str]:
     from archiver.archive.segments.segment_facts import SegmentFacts
 
     lines = []

@@ -1,13 +1,11 @@
 """Computes the totals of `ls`: records and bytes of each topic and partition, from facts alone. Reads no body, loads no kernel."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import repeat
+from heapq import merge
+from itertools import chain, repeat
 from typing import NamedTuple
-
-import numpy as np
 
 from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.copies.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
@@ -25,7 +23,7 @@ from archiver.archive.notes.topics import TopicFact, list_topic_facts, read_topi
 from archiver.archive.segments.partition_segments import Segment, segment_blocks
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.values.columns import Chain, Lazy, Places, total
+from archiver.process.values.columns import total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +72,7 @@ class ArchiveSummary:
     """The whole archive, or one topic with its objects; `problems` names damaged and missing ones."""
 
     holdings: Sequence[Holding]
-    segments: Sequence[SegmentRow] = ()
+    segments: Iterable[SegmentRow] = ()
     strangers: Sequence[str]
     problems: Sequence[str]
     notes: Sequence[str] = ()  # unexpected facts
@@ -154,7 +152,7 @@ def _with_copies(
     return replace(
         summary,
         holdings=sorted([*others, *holdings], key=lambda one: (one.topic, one.life, one.partition or 0)),
-        segments=Chain([summary.segments, segments]) if topic is not None else (),
+        segments=chain(summary.segments, segments) if topic is not None else (),
         problems=list(dict.fromkeys([*summary.problems, *problems])),
         notes=[*summary.notes, *(note for one in read for note in one.notes)],
     )
@@ -171,34 +169,12 @@ def _copied(topic: ArchivedTopic, number: int | None = None) -> Holding:
     return replace(summed, copy=" + ".join(whose))
 
 
-class _SegmentRows(Lazy[SegmentRow]):
-    """The objects of a partition, in the order of their offsets."""
-
-    def __init__(self, partition: PartitionInventory) -> None:
-        self._segments = Chain([partition.segments, partition.shadowed])
-        self._read = len(partition.segments)
-        blocks = segment_blocks(self._segments)
-        base, following = (
-            np.concatenate([some.numbers(name).astype(np.int64) for some in blocks]) for name in ("base", "next")
-        )
-        self._order = np.lexsort((following, base))
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def value(self, place: int) -> SegmentRow:
-        number = int(self._order[place])
-        return SegmentRow(segment=self._segments[number], is_shadowed=number >= self._read)
-
-    def only(self, places: Places) -> "_SegmentRows":
-        found = copy(self)
-        found._order = self._order[places]  # noqa: SLF001 - of this class
-        return found
-
-
-def _rows_of(partitions: Iterable[Iterable[PartitionInventory]]) -> Sequence[SegmentRow]:
-    found = (one for some in partitions for one in some)
-    return Chain(_SegmentRows(one) for one in found if one.segments or one.shadowed)
+def _rows_of(partitions: Iterable[Iterable[PartitionInventory]]) -> Iterator[SegmentRow]:
+    """Yield the objects of each partition in the order of their offsets."""
+    for one in (one for some in partitions for one in some):
+        read = (SegmentRow(segment=found, is_shadowed=False) for found in one.segments)
+        shadowed = (SegmentRow(segment=found, is_shadowed=True) for found in one.shadowed)
+        yield from merge(read, shadowed, key=lambda row: (row.segment.facts.base, row.segment.facts.next))
 
 
 def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> ArchiveSummary:

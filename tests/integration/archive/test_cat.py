@@ -296,16 +296,6 @@ def test_ls_tells_each_life_and_a_child_is_no_gap(archive: Site, run: Run, tmp_p
     assert "orders-3: offsets 10-14, 15-34 are missing" in run("cat", "orders")[2]
 
 
-def test_damage_above_the_branch_harms_only_the_parent(archive: Site, run: Run, tmp_path: Path) -> None:
-    archive.cut_back(PARTITION, 0, 15)
-    archive.append(tmp_path, PARTITION, 15, life=1)
-    strip(archive, 20)
-    assert run("cat", "orders")[0] == 0
-    assert Site.key(20) in run("cat", "orders", "--life", "0")[2]
-    strip(archive, 10)
-    assert Site.key(10) in run("cat", "orders")[2]
-
-
 def test_lives_that_are_not_joined_are_named(archive: Site, run: Run, tmp_path: Path) -> None:
     """All was lost: the parent contributes nothing. And a recreated topic has no part in what its name held before."""
     archive.cut_back(PARTITION, 0, 0)
@@ -322,20 +312,6 @@ def test_lives_that_are_not_joined_are_named(archive: Site, run: Run, tmp_path: 
     assert told(run("cat", "orders", "--life", "1")[1]) == [(1, 0), (1, 5)]
 
 
-def test_partitions_that_were_cut_back_at_different_times(archive: Site, run: Run, tmp_path: Path) -> None:
-    assert [archive.cut_back(3, 0, 25), archive.cut_back(3, 1, 15), archive.cut_back(4, 0, 5)] == [1, 2, 3]
-    archive.append(tmp_path, 3, 25, life=1)
-    archive.append(tmp_path, 3, 15, life=2)
-    archive.append(tmp_path, 4, 5, life=3)
-    _, lines, err = run("cat", "orders")
-    assert told(lines) == [(0, 0), (0, 5), (0, 10), (2, 15), (2, 20)]
-    assert told(lines, 4) == [(0, 0), (3, 5), (3, 10)]
-    assert "life 3; the archive also has life 1 (--life)" in err
-    _, lines, _ = run("cat", "orders", "--life", "1")
-    assert told(lines) == [*PARENT[:5], (1, 25), (1, 30)]
-    assert told(lines, 4) == [(0, 0), (0, 5)]
-
-
 def test_a_life_without_its_note_is_reported_and_read_only_on_request(archive: Site, run: Run, tmp_path: Path) -> None:
     archive.append(tmp_path, PARTITION, 15, life=1)
     exit_code, lines, err = run("cat", "orders")
@@ -344,18 +320,6 @@ def test_a_life_without_its_note_is_reported_and_read_only_on_request(archive: S
     exit_code, lines, err = run("cat", "orders", "--life", "1")
     assert (exit_code, told(lines)) == (3, [(1, 15), (1, 20)])
     assert "orders-3: offsets 0-14 are missing" in err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("--limit", "-1"), ("--from-offset", "-1"), ("--partition", "-1"), ("--life", "-1")],
-    ids=lambda pair: pair[0],
-)
-def test_negative_numbers_are_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["cat", "orders", "--url", "s3://bucket", *arguments])
-    assert ended.value.code == 2
-    assert f"argument {arguments[0]}: '-1' is not a whole number" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--limit", "--from-offset", "--until-offset", "--partition", "--life"])

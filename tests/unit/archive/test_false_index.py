@@ -247,14 +247,6 @@ def test_what_was_found_to_be_false_is_put_right_for_the_others(archives: list[B
     assert store.heads == asked
 
 
-def test_the_last_object_tells_where_a_partition_ends(archives: list[Built]) -> None:
-    archive = archives[0]
-    last = archive.entries[-1].facts
-    store = lying(archive, -1, unserved=0, next=last.first + 1, last=last.first, records=1)
-    beyond = Selection(first_offset=last.first + 1)
-    assert restored(store, beyond) == truth(archive, beyond) != []
-
-
 def test_a_last_object_that_is_said_to_end_within_a_merged_one_is_asked(tmp_path: Path) -> None:
     """It begins in the midst of the merged one, which is read only below that."""
     records = [Rec(offset, 0, 0, b"k", b"v%d" % offset) for offset in range(20)]
@@ -336,14 +328,6 @@ def test_an_object_without_facts_has_none_of_an_index(archives: list[Built]) -> 
     bare = dataclasses.replace(store.objects[key], metadata={})
     store.objects[key] = bare
     assert restored(store, EVERYTHING) == archive.records  # its Avro header has them, too
-
-
-def test_an_honest_index_costs_no_request_more(archives: list[Built]) -> None:
-    archive = archives[0]
-    store = archive.copy()
-    append_to_index(Archive(store, LAYOUT), archive.entries)
-    assert restored(store, EVERYTHING) == archive.records
-    assert store.heads == 0
 
 
 def test_each_rule_is_needed(archives: list[Built], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

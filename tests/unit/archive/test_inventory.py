@@ -1,10 +1,8 @@
 """docs/format.md §7: the read rule, against what single offsets say; and where a writer goes on."""
 
 import random
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -28,7 +26,7 @@ from archiver.archive.index.lookup import DamagedSegment
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.segment_facts import Bounds, SegmentFacts
 from archiver.errors import CorruptSegmentError
-from archiver.store.port import ObjectInfo, ObjectKind
+from archiver.store.port import ObjectKind
 from tests.support.index_reader import read_member
 from tests.support.memory_store import CountingStore, MemoryStore
 from tests.support.old_archive import old_file, old_key
@@ -37,7 +35,6 @@ from tests.support.records import Rec
 from tests.support.segments import facts_of, known_facts
 
 LAYOUT = Layout("p")
-MOMENT_LATER = datetime(2100, 1, 1, tzinfo=UTC)
 OFFSETS = 60  # histories end below; every offset is asked about
 
 
@@ -210,23 +207,6 @@ def test_of_each_offset_the_life_that_holds_it_is_read(
         assert reader_of(joined, offset) == ([] if wanted is None else [wanted])
         missing = [gap for gap in joined.gaps if gap.first_offset <= offset <= gap.last_offset]
         assert len(missing) == (1 if is_below_end and not holders else 0)
-
-
-def test_a_child_begins_at_its_branch_and_the_parent_ends_there() -> None:
-    parent, child = arrange([segment(0, 60), segment(60, 100)]), arrange([segment(95, 120), segment(130, 140)])
-    inventory = Inventory(partitions={("t", 0): {0: parent}, ("t", 1): {0: child}}, strangers=(), damaged=())
-    joined, _ = inventory.join("t", 0, [(0, 0, 95), (1, 95, None)])
-    assert [(one.from_offset, one.until_offset) for one in joined.readable] == [
-        (0, None),
-        (60, 95),
-        (95, None),
-        (130, None),
-    ]
-    assert [str(gap) for gap in joined.gaps] == ["120-129"]
-    assert [str(gap) for gap in child.from_offset(90).gaps] == ["90-94", "120-129"]
-    assert [one.segment.facts.base for one in joined.from_offset(96).readable] == [95, 130]
-    short, _ = inventory.join("t", 0, [(0, 0, 110), (1, 110, None)])
-    assert [str(gap) for gap in short.gaps] == ["100-109", "120-129"]
 
 
 def test_damage_counts_where_the_life_is_read() -> None:
@@ -420,11 +400,6 @@ def test_a_rewrite_with_other_facts_is_reported(facts: dict[str, int]) -> None:
     assert len(problems_of("t", 0, other, [])) == 1
 
 
-def test_of_an_overlap_only_the_rest_is_read() -> None:
-    inventory = arrange([segment(0, 5), segment(3, 9)])
-    assert [(reading.segment.facts.base, reading.from_offset) for reading in inventory.readable] == [(0, 0), (3, 5)]
-
-
 def test_what_is_missing_is_reported_with_both_ends() -> None:
     inventory = arrange([segment(4, 5), segment(7, 9), segment(9, 10), segment(20, 21)])
     assert [str(gap) for gap in inventory.gaps] == ["0-3", "5-6", "10-19"]
@@ -441,12 +416,6 @@ def test_what_lies_below_an_offset_is_left_out_with_its_gaps() -> None:
     inventory = arrange([segment(4, 5), segment(7, 9), segment(12, 15)]).from_offset(8)
     assert [(one.segment.facts.base, one.from_offset) for one in inventory.readable] == [(7, 8), (12, 12)]
     assert [str(gap) for gap in inventory.gaps] == ["9-11"]
-
-
-def test_an_empty_partition_begins_at_zero() -> None:
-    inventory = arrange([])
-    assert (inventory.readable, inventory.shadowed, inventory.gaps, inventory.position) == ((), (), (), 0)
-    assert position_of(Archive(MemoryStore(), LAYOUT), "t", 0, 0) == ArchivedEnd()
 
 
 @pytest.mark.parametrize(("base", "next_offset"), [(1, 5), (0, 6)])
@@ -547,29 +516,6 @@ def test_a_damaged_object_is_named_and_the_others_are_read() -> None:
     assert inventory.partitions["t", 0][1].position == 7
 
 
-def test_the_order_of_answers_changes_nothing() -> None:
-    class BackwardsStore(MemoryStore):
-        """Answers the first HEAD only after the last one was asked."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.last_was_asked = threading.Event()
-
-        def head(self, key: str) -> ObjectInfo | None:
-            if key == min(self.objects):
-                assert self.last_was_asked.wait(30), "HEADs are not made at once"
-            if key == max(self.objects):
-                self.last_was_asked.set()
-            return super().head(key)
-
-    pile = [segment(0, 5), segment(5, 9), segment(0, 9, merged=True), segment(9, 12)]
-    found: list[Inventory] = []
-    for store in (MemoryStore(), BackwardsStore()):
-        put(store, pile)
-        found.append(read_inventory(Archive(store, LAYOUT)))
-    assert found[0] == found[1]
-
-
 def test_a_newest_segment_without_facts_stops_a_writer() -> None:
     store = MemoryStore()
     put(store, [segment(0, 5)])
@@ -599,13 +545,6 @@ def test_a_writer_does_not_go_on_where_changed_metadata_says(metadata: Mapping[s
     )
     with pytest.raises(CorruptSegmentError, match=message):
         position_of(Archive(store, LAYOUT), "t", 0, 0)
-
-
-def test_the_widest_merged_segment_tells_the_position() -> None:
-    """The last in name order is a narrow one that waits for its sweep, beside a late writer's."""
-    store = MemoryStore()
-    put(store, [segment(0, 20, merged=True), segment(5, 10, merged=True), segment(5, 7)])
-    assert position_of(Archive(store, LAYOUT), "t", 0, 0).next == 20
 
 
 def test_strangers_do_not_move_the_position() -> None:
@@ -674,12 +613,3 @@ def test_a_segment_of_which_nothing_tells_where_it_ends_leaves_no_gap() -> None:
     )
     put(store, [segment(50, 60)])
     assert position_of(Archive(store, LAYOUT), "t", 0, 0).gap is None
-
-
-def test_where_a_segment_ends_is_asked_once_more_at_most() -> None:
-    store = CountingStore()
-    put(store, [segment(base, base + 10) for base in range(0, 100, 10)])
-    position_of(Archive(store, LAYOUT), "t", 0, 0)
-    assert store.heads == 2
-    position_of(Archive(store, LAYOUT), "t", 0, 0, 90)  # a hint with nothing behind it
-    assert store.heads == 3
