@@ -94,13 +94,6 @@ def test_a_delete_horizon_leaves_timestamps_as_they_are() -> None:
     assert read(encode(batch)) == PAIR
 
 
-@pytest.mark.parametrize("size", [1_000_000, 10_000_000])
-@pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_large_records(size: int, codec: str) -> None:
-    records = [replace(RECORD, value=random.Random(size).randbytes(size)), replace(RECORD, offset=6)]
-    assert read(encode(batch_of(records, codec=codec))) == records
-
-
 def test_negative_lengths_are_null_as_in_java() -> None:
     body = b"\x00" + varint(0) + varint(0) + varint(-5) + varint(-(2**31)) + varint(1) + varint(1) + b"h" + varint(-9)
     batch = batch_of([RECORD])
