@@ -62,7 +62,7 @@ SHARES = (0.9, 0.04, 0.03, 0.03)  # of the files of the index: a merged one, and
 
 def plan_all(store: GeneratedStore) -> object:
     targets = {name: name for name in store.shape.names}
-    archive = read_archive(Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: ALL_RECORDS, share=True)
+    archive = read_archive(Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: ALL_RECORDS)
     plan = plan_restore(archive, targets)
     assert sum(len(one.parts) for topic in plan.topics for one in topic.partitions) == store.shape.objects
     return plan

@@ -70,7 +70,6 @@ def run(options: argparse.Namespace) -> int:
             selection=selection,
             choice=copy_choice(options),
             use=storage.index,
-            share=True,
         )
     else:
         reads = wanted_of(options.partition, selection)
@@ -82,7 +81,6 @@ def run(options: argparse.Namespace) -> int:
             use=storage.index,
             reads=reads,
             report_problem=report_problem,
-            share=True,
         )
         _complain_of(topic, is_newest=options.life is None)
         records = read_records(

@@ -171,7 +171,6 @@ def _plan_comparison(
             choice=choice,
             use=config.storage.index,
             reads=lambda _: ALL_RECORDS,
-            share=True,
         )
         plan = asyncio.run(plan_compare(config, kafka, archived, compared))
     except NotWholeError as error:

@@ -267,11 +267,8 @@ class Layout:
 
     def place_of(self, key: str) -> tuple[str, int, int] | None:
         """Return the topic, life and partition of a segment, under `topics/` or of a copy; None for anything else."""
-        found = self.split_segment(key)
-        if found is not None:
-            return found[0]
-        copied = self.split_copied(key)
-        return None if copied is None else (copied[0].topic, copied[0].life, copied[0].partition)
+        found = self.parse_stored(key)
+        return None if found is None else (found.topic, found.life, found.partition)
 
     # --- control
 

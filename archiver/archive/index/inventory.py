@@ -315,14 +315,13 @@ def read_inventory(
     reads: Wanted | None = None,
     asks_all: Index | None = None,
     report_progress: ReportProgress = lambda _done, _total: None,
-    share: bool = False,
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if `wanted` is given.
 
     `reads`: the records of each partition that the caller will read and compare with their facts; facts are requested for
     objects that only the index would leave out (archiver.archive.index.lookup). `asks_all`, an index: the facts of each object are
     requested, and the index only saves memory. `report_progress` is called now and then with the numbers of requested and of all
-    objects. Only `share` writes: it adds facts that the index lacked (share_learned).
+    objects. Facts that the index lacked are added to it, but not those of `asks_all`.
     """
     # The index is read first: an object that is put meanwhile must not look as if it were missing.
     index = read_index(archive, wanted) if asks_all is None else asks_all
@@ -336,7 +335,7 @@ def read_inventory(
         reads=reads,
         report_progress=report_progress,
     )
-    if share:
+    if asks_all is None:
         share_learned(archive, learned, contradicted)
     partitions = arrange_all(segments)
     if asks_all is None:

@@ -39,16 +39,15 @@ def read_archive(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
-    share: bool = False,
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
     Without a given life, the life to read follows from docs/format.md §7 and §11. Other topics are not read. `choice`: the copies
-    to read of a compacted topic. `use`, `reads`, `report_progress` and `share` as in read_inventory.
+    to read of a compacted topic. `use`, `reads` and `report_progress` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as background:
         reading = background.submit(read_newest_topic_facts, archive, wanted)
-        inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress, share=share)
+        inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress)
         newest = reading.result()
     lives = inventory.lives()
     logs = _role_logs(archive, choice, wanted)
@@ -117,13 +116,12 @@ def find_topic(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     report_problem: ReportProblem = lambda _: None,
-    share: bool = False,
 ) -> ArchivedTopic:
     """Read one topic in the given life, or in the one to read. A damaged control fact is reported, and so is an ignored role log.
 
-    `choice`: the copies to read of a compacted topic. `use`, `reads` and `share` as in read_inventory.
+    `choice`: the copies to read of a compacted topic. `use` and `reads` as in read_inventory.
     """
-    inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads, share=share)
+    inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads)
     try:
         history: Sequence[TopicFact] | None = read_topic_history(archive, name)
     except NotWholeError as error:

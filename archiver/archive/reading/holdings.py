@@ -79,7 +79,7 @@ class ArchiveSummary:
 
 
 def summarize(archive: Archive, topic: str | None, choice: CopyChoice = BY_ROLES) -> ArchiveSummary:
-    """Sum up the archive by topic, or one topic by partition; `choice`: which copies. Learned facts are added to the index."""
+    """Sum up the archive by topic, or one topic by partition; `choice`: which copies."""
     if topic is not None:
         return _summarize_topic(archive, topic, choice)
     found = read_contents(archive)
@@ -105,11 +105,10 @@ def read_contents(
 ) -> ArchiveContents:
     """Read the contents of the wanted topics: facts of objects by the index, control facts only where lives need them.
 
-    `asks_all`, an index: reads every newest control fact, and the facts of each object itself; otherwise, learned facts are added
-    to the index. `report_progress` as in read_inventory.
+    `asks_all`, an index: reads every newest control fact, and the facts of each object itself. `report_progress`
+    as in read_inventory.
     """
-    share = asks_all is None
-    inventory = read_inventory(archive, wanted, asks_all=asks_all, report_progress=report_progress, share=share)
+    inventory = read_inventory(archive, wanted, asks_all=asks_all, report_progress=report_progress)
     known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
     # The first life always begins at offset 0: only topics with other lives need their control facts.
     with_lives = {name for name, life in inventory.partitions if life}
@@ -120,7 +119,7 @@ def read_contents(
 
 
 def _summarize_topic(archive: Archive, topic: str, choice: CopyChoice) -> ArchiveSummary:
-    inventory = read_inventory(archive, lambda name: name == topic, share=True)
+    inventory = read_inventory(archive, lambda name: name == topic)
     histories, unreadable = _history(archive, topic)
     inventory = _begin_at_branches(inventory, histories)
     holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))

@@ -46,7 +46,6 @@ class Planner:
             use=self._index,
             reads=self._request.wanted.of,
             report_progress=make_asking_reporter(self._notice),
-            share=True,
         )
         planned = plan_restore(archived, targets, self._request)
         self.lives |= dict.fromkeys(map(_note_of_lives, (one for one in archived if one.other_lives)))

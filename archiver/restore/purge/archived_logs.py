@@ -116,7 +116,7 @@ class ArchivedLogs:
         read = {topic for topic, of in new if lives[topic, of] is not None or facts[topic] is None}
         if read:
             # Topics are deleted because of this, so each object's facts are read; the index is not trusted.
-            inventory = read_inventory(self._archive, read.__contains__, use=IndexUse.IGNORE, share=True)
+            inventory = read_inventory(self._archive, read.__contains__, use=IndexUse.IGNORE)
             copied = {one.topic: one for one in find_copied_topics(self._archive, inventory, read.__contains__)[0]}
             self._unknown |= {which for which in new if facts[which[0]] is None and self._has(inventory, which[0])}
             for (topic, topic_id), found in lives.items():

@@ -112,7 +112,6 @@ def _find(
         use=options.storage.index,
         reads=reads,
         report_problem=report_problem,
-        share=True,
     )
     for note in found.notes:
         log.warning("%s", note)

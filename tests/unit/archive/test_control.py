@@ -21,6 +21,7 @@ from archiver.archive.format.control import (
     encode_fact,
     latest_fact,
     most_fact_bytes,
+    most_parsed_bytes,
     newest_listed,
     only_fact,
     read_fact,
@@ -52,6 +53,7 @@ from archiver.errors import (
     TemporaryError,
 )
 from archiver.process.running.workers import side_by_side
+from archiver.process.values.json_values import parsed_bytes
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectKind, refuse_larger
 from tests.support.memory_store import MemoryStore
 from tests.support.topic_notes import note_of, topic_of
@@ -521,6 +523,29 @@ class Weighed(MemoryStore):
         refuse_larger(key, self.real or 0, most_bytes)
         self.read_bytes += self.real or 0
         return super().get(key, most_bytes)
+
+
+def _cut_back_topic() -> Fact:
+    branches = {nr: Branch(offset=2**62, leader_epoch=2**31 - 1, seen_ms=2**41) for nr in range(100)}
+    first = Life(life=0, topic_id="t" * 22)
+    lives = [Life(life=nr, topic_id="t" * 22, parent=nr - 1, branches=branches) for nr in range(1, 11)]
+    return note_of(fact_of(first, *lives))
+
+
+def _ends() -> Fact:
+    return {"topics": {"t" * 249: {"topic_id": "", "ends": {str(nr + 10**6): [2**40, 99] for nr in range(10_000)}}}}
+
+
+@pytest.mark.parametrize(
+    ("stream", "members"),
+    [(STREAM, _cut_back_topic()), ("present", _ends()), ("sweeps/plans/d", {"objects": ["k" * 190] * 3000})],
+    ids=["10,000 partitions cut back ten times", "the ends of a million partitions", "a sweep of 300,000 objects"],
+)
+def test_the_largest_facts_are_within_their_limits(stream: str, members: Fact) -> None:
+    """Of a hundredth of what a limit is made for, each takes less than a hundredth of it, written and parsed."""
+    content = encode_fact({"format": 1, **members})
+    assert 100 * len(content) < most_fact_bytes(stream)
+    assert 100 * parsed_bytes(content.decode()) < most_parsed_bytes(stream)
 
 
 MANY = 40

@@ -241,7 +241,7 @@ def test_an_object_that_is_said_to_reach_far_hides_none(
 def test_what_was_found_to_be_false_is_put_right_for_the_others(archives: list[Built]) -> None:
     archive = archives[0]
     store = lying(archive, 0, next=archive.entries[-1].facts.next)
-    read_inventory(Archive(store, LAYOUT), share=True)
+    read_inventory(Archive(store, LAYOUT))
     asked = store.heads
     assert restored(store, EVERYTHING) == archive.records
     assert store.heads == asked

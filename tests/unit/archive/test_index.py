@@ -77,7 +77,7 @@ def segments_of(inventory: Inventory) -> list[Segment]:
 
 def read_counting(store: CountingStore) -> tuple[Inventory, int]:
     before = store.heads
-    return read_inventory(Archive(store, LAYOUT), share=True), store.heads - before
+    return read_inventory(Archive(store, LAYOUT)), store.heads - before
 
 
 # --- a file
@@ -481,7 +481,7 @@ def test_a_reader_that_had_to_ask_much_tells_the_others() -> None:
     fill(few, count=150)
     for _ in range(2):
         before = few.heads
-        read_inventory(Archive(few, LAYOUT), share=True)
+        read_inventory(Archive(few, LAYOUT))
         assert few.heads - before == 150
 
 

@@ -384,7 +384,7 @@ def test_of_two_rewrites_the_higher_one_is_read(monkeypatch: pytest.MonkeyPatch)
     store = CountingStore()
     put(store, pile)
     monkeypatch.setattr(learned_facts, "_MANY", 1)
-    found = read_inventory(Archive(store, LAYOUT), share=True)
+    found = read_inventory(Archive(store, LAYOUT))
     assert list(found.partitions["t", 0][0].segments) == list(
         read_inventory(Archive(store, LAYOUT)).partitions["t", 0][0].segments
     )
@@ -455,21 +455,13 @@ def test_only_what_is_wanted_is_asked_for() -> None:
     assert store.heads == 1
 
 
-def test_an_inventory_that_shares_nothing_writes_nothing() -> None:
-    store = MemoryStore()
-    put(store, [segment(at, at + 1) for at in range(250)])
-    before = set(store.objects)
-    read_inventory(Archive(store, LAYOUT))
-    assert set(store.objects) == before
-
-
 def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned_facts, "_SHARED_AT_ONCE", 7)
     monkeypatch.setattr(learned_facts, "_MANY", 1)
     store = CountingStore()
     for topic in ("a", "b", "c"):
         put(store, [segment(at, at + 1) for at in range(10)], topic=topic)
-    found = read_inventory(Archive(store, LAYOUT), share=True)
+    found = read_inventory(Archive(store, LAYOUT))
     files = [store.objects[key].body for key in sorted(store.objects) if "/index/" in key]
     counts = [
         {topic: read_member(member).header["count"] for (topic, _), member in split_file(one, "k").members.items()}
@@ -481,7 +473,7 @@ def test_what_is_added_to_the_index_goes_into_files_that_are_not_too_large(monke
     assert store.heads == 30
     monkeypatch.setattr(learned_facts, "_MOST_SHARED", 2)
     store.delete([key for key in store.objects if "/index/" in key])
-    read_inventory(Archive(store, LAYOUT), share=True)
+    read_inventory(Archive(store, LAYOUT))
     assert len([key for key in store.objects if "/index/" in key]) == 2
 
 
