@@ -135,14 +135,6 @@ def test_verify(site: ArchiveSite, archive: BucketArchive, level: Level) -> None
     assert "old-0: offsets 27-36 are in no object" in problem
 
 
-def test_inspect(site: ArchiveSite, archive: BucketArchive, capsys: pytest.CaptureFixture[str]) -> None:
-    (key,) = put_old(archive, "old", [Rec(at, NOW_MS, -1, b"k", b"v") for at in range(10)], each=10)
-    exit_code, lines, err = run(site, capsys, "inspect", key)
-    assert (exit_code, err) == (0, "")
-    assert "AvroKafkaRecord-v1.0" in lines[0]
-    assert lines[-3:] == ["structure: ok", "facts: ok", "records: ok"]
-
-
 @pytest.mark.kafka
 def test_a_restore(
     site: ArchiveSite, archive: BucketArchive, broker_41: Broker, java_oracle: JavaOracle, topic: str, seed: int

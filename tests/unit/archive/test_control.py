@@ -4,8 +4,7 @@ import json
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pytest
@@ -26,7 +25,6 @@ from archiver.archive.format.control import (
     only_fact,
     read_fact,
     read_history,
-    read_with,
     turn_for,
 )
 from archiver.archive.format.handle import Archive
@@ -52,7 +50,6 @@ from archiver.errors import (
     StrangerError,
     TemporaryError,
 )
-from archiver.process.running.workers import side_by_side
 from archiver.process.values.json_values import parsed_bytes
 from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectKind, refuse_larger
 from tests.support.memory_store import MemoryStore
@@ -406,19 +403,10 @@ def test_every_offset_is_held_by_the_newest_life_that_reaches_it(lives: tuple[Li
 def test_who_comes_second_gets_the_branch_that_holds() -> None:
     store = MemoryStore()
     settle(store)
-    start = threading.Barrier(4)
-
-    def write(number: int) -> tuple[int, Branch]:
-        start.wait()
-        mine = Branch(offset=90 + number, leader_epoch=number)
-        return record_branch(Archive(store, LAYOUT), topic="t", partition=0, parent=0, branch=mine)
-
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(write, range(4)))
-    assert len(set(found)) == 1
-    assert (found[0][0], len(store.objects)) == (1, 2)
+    first = (cut(store, 0, 0, 90), Branch(offset=90, leader_epoch=3))
+    assert write_late(store) == first
     cut(store, 0, 1, 100)  # one that slept through the next cut is sent through the lives one by one
-    assert write_late(store) == found[0]
+    assert write_late(store) == first
     assert len(store.objects) == 3
 
 
@@ -598,31 +586,6 @@ def test_a_fact_that_would_need_gigabytes_is_refused_before_it_is_parsed(stream:
         assert tracemalloc.get_traced_memory()[1] < len(bomb) + (1 << 20)
     finally:
         tracemalloc.stop()
-
-
-def always(fact: Fact) -> Callable[[Fact | None], Fact]:
-    return lambda _: fact
-
-
-def test_one_large_fact_is_parsed_at_a_time() -> None:
-    """Small ones are parsed side by side."""
-    archive = Archive(MemoryStore(), LAYOUT)
-    for nr in range(8):
-        append_fact(archive, f"topics/t{nr}", always({"format": 1, "more": "x" * (2 << 20) if nr % 2 else ""}))
-    inside, at_once = list[int](), list[int]()
-
-    def decode(content: bytes) -> bool:
-        if len(content) > 1 << 20:
-            inside.append(1)
-            threading.Event().wait(0.01)
-            at_once.append(len(inside))
-            inside.pop()
-        return True
-
-    found = side_by_side(8, lambda nr: read_with(archive, f"topics/t{nr}", 0, decode), range(8), "read")
-    assert list(found) == [True] * 8
-    assert at_once == [1] * 4
-    assert read_with(archive, "topics/t9", 0, decode) is None
 
 
 def test_a_large_fact_is_requested_once_if_its_size_is_known() -> None:

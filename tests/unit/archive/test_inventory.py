@@ -328,30 +328,6 @@ def test_a_merged_segment_that_ends_within_another_hides_nothing(base: int, end:
 
 
 @pytest.mark.parametrize(
-    ("pile", "read"),
-    [
-        ([(0, 101, True)], [(0, 50, False), (50, 100, False), (100, 101, True)]),  # it ends behind them
-        ([(0, 160, True)], [(0, 50, False), (50, 100, False), (100, 120, True), (120, 150, False), (150, 160, True)]),
-        ([(20, 130, True)], [(0, 50, False), (50, 100, False), (100, 120, True), (120, 150, False)]),
-        ([(90, 200, True), (95, 110, True)], [(0, 50, False), (50, 100, False), (100, 120, True), (120, 150, False), (150, 200, True)]),
-    ],
-)  # fmt: skip
-def test_a_merged_segment_is_read_only_where_no_plain_one_is(
-    pile: list[tuple[int, int, bool]], read: list[tuple[int, int, bool]]
-) -> None:
-    """Whoever may put one object hides none of those that are there, also where one is missing (100-119)."""
-    parts = [segment(0, 50), segment(50, 100), *([segment(120, 150)] if pile != [(0, 101, True)] else [])]
-    merged = [segment(base, end, merged=True) for base, end, _ in pile]
-    inventory = arrange([*parts, *merged])
-    assert [(one.from_offset, one.next, one.segment.key.next is not None) for one in inventory.readable] == read
-    assert inventory.gaps == ()
-    assert len(inventory.segments) == len({one.object_key for one in inventory.segments})
-    problems = problems_of("t", 0, inventory, [])
-    assert problems
-    assert all("those of the first are read" in one or "the first are read" in one for one in problems)
-
-
-@pytest.mark.parametrize(
     ("pile", "offsets"),
     [
         ([segment(5, 10), segment(10, 15), segment(0, 15, merged=True)], ["5-9", "10-14"]),  # a sweep died half-way

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from archiver.archive.format.layout import MOST_OFFSET, CopyKey, Layout, SegmentKey, is_instance
@@ -35,13 +35,6 @@ def test_what_is_spelled_is_parsed(prefix: str, key: SegmentKey) -> None:
     assert spelled.startswith(layout.partition_prefix(key.topic, key.life, key.partition))
     assert spelled.startswith(layout.topic_prefix(key.topic, key.life))
     assert spelled.startswith(layout.topics_prefix)
-
-
-@given(segment_keys(), segment_keys())
-@example(SegmentKey(topic="a", partition=1, base=1), SegmentKey(topic="a", partition=11, base=1))
-def test_two_segments_have_two_keys(one: SegmentKey, other: SegmentKey) -> None:
-    layout = Layout("p")
-    assert (layout.segment_key(one) == layout.segment_key(other)) == (one == other)
 
 
 @given(st.lists(st.tuples(st.integers(0, MOST_OFFSET - 1) | st.integers(0, 300), st.booleans())))
@@ -216,14 +209,6 @@ def test_a_fact_spelled_is_parsed(prefix: str, stream: str, number: int) -> None
     assert key.startswith(layout.control_prefix(stream))
     assert layout.parse_fact(stream, key) == number
     assert layout.parse_segment(key) is None
-
-
-@given(streams, streams, st.integers(0, 999_999), st.integers(0, 999_999))
-def test_two_facts_have_two_keys(one: str, other: str, number: int, another: int) -> None:
-    layout = Layout("p")
-    assert (layout.fact_key(one, number) == layout.fact_key(other, another)) == ((one, number) == (other, another))
-    if one != other:
-        assert layout.parse_fact(one, layout.fact_key(other, another)) is None
 
 
 @pytest.mark.parametrize(

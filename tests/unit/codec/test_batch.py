@@ -76,13 +76,6 @@ def test_memory_is_used_again_and_nothing_of_before_shows(seed: int) -> None:
     assert scratch.body is None
 
 
-@pytest.mark.parametrize("timestamps", [(2**63 - 1, -(2**63)), (-(2**63), 2**63 - 1), (0, -(2**63)), (-1, -1)])
-def test_timestamps_wrap_as_in_java(timestamps: tuple[int, int]) -> None:
-    records = [Rec(offset, timestamp, 0, b"", b"") for offset, timestamp in enumerate(timestamps)]
-    assert read(encode(batch_of(records))) == records
-    assert read(encode(batch_of(records, base_timestamp=3))) == records
-
-
 def test_log_append_time_is_the_batch_s_whatever_records_say() -> None:
     batch = batch_of(PAIR, timestamp_type=1, base_timestamp=3, max_timestamp=-(2**63))
     assert [(record.timestamp, record.timestamp_type) for record in read(encode(batch))] == [(-(2**63), 1)] * 2

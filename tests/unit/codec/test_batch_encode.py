@@ -88,14 +88,6 @@ def test_frames_become_batches_of_the_same_records(codec: BatchCodec, batch_byte
     assert batch_bytes > 1 or len(contents) == count
 
 
-def test_batches_are_filled_as_far_as_they_may_be() -> None:
-    records = [
-        Rec(offset, 0, 0, None, b"x" * 93) for offset in range(30)
-    ]  # 100 bytes each, as one delta takes one byte
-    sizes = [len(decode(content)[0].records) for content in encode_all([frame_of(records)], encoder_of())]  # fmt: skip
-    assert sizes == [9, 9, 9, 3]
-
-
 @pytest.mark.parametrize("cut", [1, 7, 100])
 def test_it_does_not_matter_in_which_frames_records_come(cut: int, seed: int) -> None:
     records = generate(seed, 500)
