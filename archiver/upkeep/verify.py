@@ -106,7 +106,7 @@ def check_listing(
     others += [*_contradictions(archive, segments, facts), *_unnoted_partitions(archive, segments, facts)]
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered, copied.topics)]
     holds = index.seen_control.newest_holds
-    lost, notes_of_lost = lost_control_objects(archive, holds) if wanted is None else ((), ())
+    lost = lost_control_objects(archive, holds) if wanted is None else ()
     unfolded = [*_lagging(inventory, facts.get(OFFSETS_TOPIC)), *_unfolded(archive, inventory)]
     return ListingReport(
         topics=len({*known, *copied.topics, *(topic for topic, _, _ in partitions)}),
@@ -121,7 +121,6 @@ def check_listing(
             *(f"{key}: is not one of ours" for key in (list_strangers(archive) if wanted is None else ())),
             *copied.notes,
             *_unremembered(archive.layout, index, history, unknown),
-            *notes_of_lost,
         ],
         covered=covered,
     )

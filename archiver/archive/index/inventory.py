@@ -195,23 +195,18 @@ class Inventory:
         }
 
     def join(
-        self,
-        topic: str,
-        partition: int,
-        lineage: Iterable[tuple[int, int, int | None]],
-        *,
-        is_above: bool = False,
+        self, topic: str, partition: int, lineage: Iterable[tuple[int, int, int | None]]
     ) -> tuple[PartitionInventory, list[str]]:
         """Join the parts of a partition from several lives, each given as (life, from, until). Returns the result and its problems.
 
-        `is_above`: damaged objects that end below `from` do not count.
+        Damaged objects that end below `from` do not count.
         """
         joined, damaged = EMPTY_PARTITION, list[str]()
         for life, start, until in lineage:
             part = self.partitions.get((topic, life), {}).get(partition, EMPTY_PARTITION)
             part = part if until is None else part.until_offset(until)
             joined = joined.then(part.from_offset(start))
-            least = last_base(part, start) if is_above else 0
+            least = last_base(part, start)
             damaged += [
                 damage.message
                 for damage in self._damaged_in.get((topic, life), {}).get(partition, ())

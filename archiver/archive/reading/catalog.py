@@ -50,7 +50,7 @@ def read_archive(
         inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress)
         newest = reading.result()
     lives = inventory.lives()
-    logs = _role_logs(archive, choice, wanted)
+    logs = {} if choice.is_history else list_all_role_logs(archive, wanted)
     copied_once = list_copied_topics(archive) if choice.is_history else frozenset()
     found, instances = list[ArchivedTopic](), CopyInstances(archive)
     for name in sorted(lives.keys() | newest.keys() | logs.keys()):
@@ -78,12 +78,6 @@ def _with_doubts(archive: Archive, topic: ArchivedTopic) -> ArchivedTopic:
     history = read_topic_history(archive, topic.topic)
     doubts = history_doubts(topic.topic, topic.life, topic.partitions, archive.layout, history)
     return replace(topic, notes=(*topic.notes, *doubts.values()))
-
-
-def _role_logs(
-    archive: Archive, choice: CopyChoice, wanted: Callable[[str], bool] | None = None
-) -> Mapping[str, RoleLogs]:
-    return {} if choice.is_history else list_all_role_logs(archive, wanted)
 
 
 def topic_names(archive: Archive) -> set[str]:

@@ -86,7 +86,7 @@ def test_streams_are_kept_apart() -> None:
     assert latest_fact(Archive(store, LAYOUT), "restores/x/t/0") == {"format": 1, "count": 3}
 
 
-def test_nobody_replaces_the_fact_of_a_stream_that_has_one_by_adding_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_nobody_replaces_the_fact_of_a_stream_that_has_one_by_adding_another() -> None:
     store = MemoryStore()
     archive = Archive(store, LAYOUT)
     assert only_fact(archive, "cluster") is None
@@ -96,7 +96,6 @@ def test_nobody_replaces_the_fact_of_a_stream_that_has_one_by_adding_another(cap
     record_cluster(archive, "c")
     record_cluster(archive, "c")
     assert read_cluster(archive) == "c"
-    assert f"{forged}: is not read" in caplog.text
     with pytest.raises(StrangerError, match=r"control/cluster/000000\.json: this archive belongs to cluster c"):
         record_cluster(archive, "d")
 
