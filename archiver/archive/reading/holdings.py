@@ -239,8 +239,7 @@ def swept_notes(inventory: Inventory) -> list[str]:
 
 def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:
     """Sum up each life of each topic; `known`: topics that may have no segment at all."""
-    lives = {*inventory.partitions, *((damage.key.topic, damage.key.life) for damage in inventory.damaged)}
-    lives |= {(topic, 0) for topic in set(known) - {topic for topic, _ in lives}}
+    lives = {topic: {0} for topic in known} | inventory.lives()
     return [
         _sum_up(
             topic,
@@ -249,18 +248,16 @@ def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:
             list(inventory.partitions.get((topic, life), {}).values()),
             sum(map(len, inventory.damage_of(topic, life).values())),
         )
-        for topic, life in sorted(lives)
+        for topic in sorted(lives)
+        for life in sorted(lives[topic])
     ]
 
 
 def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, Collection[int]]) -> list[Holding]:
     """Sum up each partition of a topic in all its lives; `shapes` has the partitions of each life."""
-    lives = {life for name, life in inventory.partitions if name == topic} | set(shapes)
-    lives |= {damage.key.life for damage in inventory.damaged if damage.key.topic == topic}
     rows: list[Holding] = []
-    for life in sorted(lives):
-        partitions = inventory.partitions.get((topic, life), {})
-        damaged = inventory.damage_of(topic, life)
+    for life in sorted(inventory.lives().get(topic, set()) | set(shapes)):
+        partitions, damaged = inventory.partitions.get((topic, life), {}), inventory.damage_of(topic, life)
         for number in sorted({*partitions, *damaged, *shapes.get(life, ())}):
             found = partitions.get(number, EMPTY_PARTITION)
             rows.append(_sum_up(topic, life, number, [found], len(damaged.get(number, ()))))
