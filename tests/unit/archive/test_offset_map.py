@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import MOST_OFFSET, Layout, OffsetMapKey
 from archiver.archive.restores.offset_map import (
     MAP_DIGEST,
@@ -30,6 +31,7 @@ from archiver.codec.compression import BlockCodec
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.schemas import OFFSET_RUN
 from archiver.errors import FormatTooNewError, NotWholeError
+from archiver.upkeep.control_check import check_control
 from tests.support.memory_store import MemoryStore
 from tests.support.reference_batch import varint
 
@@ -296,6 +298,18 @@ def test_a_map_is_put_once_and_found_again() -> None:
     store.objects[KEY] = replace(store.objects[KEY], body=b"x")
     with pytest.raises(NotWholeError, match=f"{KEY}: is not the map of what was restored; delete it"):
         put_offset_map(store, KEY, collected([5, 6, 9]), found.facts)
+
+
+def test_verify_reads_it() -> None:
+    store = MemoryStore()
+    writer = collected([5, 6, 9])
+    put_offset_map(store, KEY, writer, facts_of(writer))
+    assert check_control(Archive(store, LAYOUT)) == []
+    whole = store.objects[KEY]
+    store.objects[KEY] = replace(whole, body=whole.body[:-1])
+    (problem,) = check_control(Archive(store, LAYOUT))
+    assert problem.startswith(f"{KEY}: ")
+    assert problem.endswith("run that restore again, which makes it")
 
 
 def test_a_map_under_another_ones_key_is_told() -> None:

@@ -271,6 +271,8 @@ def test_facts_that_cannot_be_are_corrupt(name: str, text: str) -> None:
         ("bytes", "9" * 400),
         ("leader-epoch", str(2**31)),
         ("leader-epoch", "-2"),
+        ("stable-end", "-1"),
+        ("stable-end", str(2**63)),
         ("digest", "f" * 30),
         ("base", "9" * 5000),
         ("bytes", "1_000"),
