@@ -1,5 +1,6 @@
 """docs/format.md §8: numbered facts that nobody overwrites, and the lives of a topic."""
 
+import contextlib
 import json
 import threading
 import time
@@ -465,6 +466,13 @@ def test_json_that_is_nested_without_end_is_damage(depth: int) -> None:
     deep = b'{"format": 1, "sha256": "x", "deep": ' + b"[" * depth + b"]" * depth + b"}"
     with pytest.raises(CorruptSegmentError, match=r"^the/key: "):
         decode_fact(deep, "the/key")
+
+
+def test_json_that_is_nested_too_deep_to_be_checked_is_damage() -> None:
+    for depth in range(900, 1000):
+        deep = b'{"format": 1, "said": "\\ud83d\\ude00", "deep": ' + b"[" * depth + b"]" * depth + b"}"
+        with contextlib.suppress(CorruptSegmentError):
+            decode_fact(deep, "the/key")
 
 
 @pytest.mark.parametrize(

@@ -295,6 +295,18 @@ def test_a_claim_that_does_not_fit_the_plan_lifts_no_pin(
     assert is_pinned(archive) == pinned
 
 
+@pytest.mark.parametrize("plan", [plan_of_objects(), plan_of([stretch_of(COPY)])])
+def test_a_later_plan_that_names_less_lifts_no_pin(plan: TopicPlan) -> None:
+    archive = noted(plan)
+    fact = latest_fact(archive, "restores/mine/back/plan")
+    assert fact is not None
+    less = [{**fact["partitions"][0], "parts": [], "facts": []}]
+    append_fact(archive, "restores/mine/back/plan", lambda _: {**fact, "partitions": less})
+    pins = RestorePins(archive)
+    assert pins.read_objects(0) == RestorePins(noted(plan)).read_objects(0)
+    assert pins.read(0) == RestorePins(noted(plan)).read(0)
+
+
 @pytest.mark.parametrize("change", ["partitions", "objects", "target"])
 def test_a_later_plan_with_an_end_and_claims_lifts_no_pin_of_an_earlier_one(change: str) -> None:
     """A forged plan names fewer partitions or objects, or another target, and claims and end fit that one."""
