@@ -1,5 +1,6 @@
 """Finds missing control objects for `verify`: numbers below the newest of a stream, and objects that a note names."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -7,16 +8,17 @@ from typing import Final
 from archiver.archive.copies.roles import ROLES
 from archiver.archive.format.control import MOMENTS, RESTORES, TOPICS, Fact, read_fact
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.layout import FOLDS, FoldKey, Layout, is_partition_number
+from archiver.archive.format.layout import FOLDS, FoldKey, Layout, chosen_name, is_partition_number
 from archiver.archive.notes.holds import HOLDS
 from archiver.archive.notes.sweeps import SWEEPS
 from archiver.archive.notes.swept import SWEPT
-from archiver.archive.restores.finished_restores import APPLICATIONS, FINISHED, MALFORMED, PLAN, is_claim
-from archiver.archive.restores.noted_parts import piece_of, pieces_of
+from archiver.archive.restores.finished_restores import APPLICATIONS, FINISHED, PLAN, is_claim
+from archiver.archive.segments.parts import ObjectPart
 from archiver.errors import NotWholeError
 from archiver.process.running.workers import side_by_side
 
 _READS_AT_ONCE = 16
+_PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
 _MANY_IN_A_ROW = 10  # missing facts in a row are reported in one line
 # Streams that may have gaps, or have other checks: `topics/` by the facts of their objects, `roles/` by the copies.
 _UNCHECKED: Final = tuple(f"{root}/" for root in (TOPICS, MOMENTS, ROLES, SWEPT, SWEEPS))
@@ -134,15 +136,11 @@ def _lost_parts(archive: Archive, there: _ControlListing, plans: Sequence[str]) 
             plan = read_fact(archive, stream, max(there.numbers[stream]))
         except NotWholeError:  # `verify --level records` reports that
             return []
-        pieces, chosen = list[str](), set[str]()
-        with suppress(*MALFORMED):
-            pieces = [f"{stream}/{name}" for name in pieces_of(plan)]
-            for partition in plan["partitions"]:
-                chosen |= _choices_in(partition)
+        pieces = _pieces_in(stream, plan)
+        chosen = set(_choices_in(archive.layout, plan))
         for piece in pieces:
             with suppress(NotWholeError):
-                chosen |= _choices_in(read_fact(archive, piece, 0))
-        chosen = set(filter(archive.layout.is_chosen, chosen))
+                chosen |= set(_choices_in(archive.layout, read_fact(archive, piece, 0)))
         # They may have been put while we listed.
         lost = [piece for piece in pieces if piece not in there.numbers]
         lost = [piece for piece in lost if archive.store.head(archive.layout.fact_key(piece, 0)) is None]
@@ -177,8 +175,27 @@ def _lost_folds(archive: Archive, there: _ControlListing) -> Iterator[str]:
     yield from filter(None, side_by_side(_READS_AT_ONCE, lost_of, streams, "folds"))
 
 
-def _choices_in(fact: Fact) -> set[str]:
-    """Return the keys of the lists of chosen records that a partition of a plan, or a piece of a plan, names."""
-    with suppress(*MALFORMED):
-        return {part.chosen_key for part in piece_of(fact)[0] if part.chosen_key is not None}
-    return set()
+def _choices_in(layout: Layout, plan: Fact) -> Iterator[str]:
+    """Yield the keys of chosen-record lists that a plan, or a piece of a plan, names; only keys in our spelling."""
+    return (key for key in _named_choices(plan) if layout.is_chosen(key))
+
+
+def _named_choices(plan: Fact) -> Iterator[str]:
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        if "chosen" in plan:
+            yield from (
+                f"{plan['chosen']['stem']}{chosen_name(digest)}" for digest in plan["chosen"]["digests"].split(" ")
+            )
+        for partition in plan.get("partitions", [plan]):
+            for part in partition.get("parts", ()):
+                key = ObjectPart(*part).chosen_key
+                if key is not None:
+                    yield str(key)
+
+
+def _pieces_in(stream: str, plan: Fact) -> list[str]:
+    """Return the streams of the pieces that a plan names."""
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        names = [name for partition in plan["partitions"] for name in partition.get("pieces", ())]
+        return [f"{stream}/{name}" for name in names if _PIECE_NAME.fullmatch(name)]
+    return []

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from archiver.archive.format.control import Fact, Listed, newest_listed, read_fact, read_facts
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_partition_number
-from archiver.archive.restores.noted_parts import pieces_in
+from archiver.archive.restores.noted_parts import piece_of, pieces_of, read_piece
 from archiver.archive.segments.parts import FactsOfParts
 from archiver.archive.segments.record_counts import Count, count_records
 from archiver.codec.selection import FIRST_LONG, Selection
@@ -89,6 +89,10 @@ def _fits(archive: Archive, stream: str, partition: Fact, claim: Fact, records: 
 
 
 def _planned_records(archive: Archive, stream: str, partition: Fact) -> Count:
-    facts = FactsOfParts.join([facts for _, facts in pieces_in(archive, stream, partition)])
+    if "pieces" in partition:
+        pieces = [read_piece(archive, stream, name) for name in pieces_of({"partitions": [partition]})]
+    else:
+        pieces = [piece_of(partition)]
+    facts = FactsOfParts.join([facts for _, facts in pieces])
     ends = {name: as_number(end, FIRST_LONG) for name, end in as_object(partition["selection"]).items()}
     return count_records(facts, Selection(**ends)) if facts else Count(0, 0)

@@ -62,18 +62,15 @@ def _spelled(column: Numbers) -> str:
 def planned_objects(archive: Archive, stream: str, plan: Fact) -> Iterator[str]:
     """Yield the key of each object that a noted plan reads. A malformed plan raises MALFORMED errors (finished_restores)."""
     for partition in map(as_object, as_list(plan["partitions"])):
-        yield from (part.object_key for parts, _ in pieces_in(archive, stream, partition) for part in parts)
+        if "pieces" in partition:
+            names = pieces_of({"partitions": [partition]})
+            parts = (part for name in names for part in read_piece(archive, stream, name)[0])
+        else:
+            parts = (part_of(*as_list(row)) for row in as_list(partition["parts"]))
+        yield from (part.object_key for part in parts)
 
 
 Piece = tuple[Sequence[ObjectPart], FactsOfParts]
-
-
-def pieces_in(archive: Archive, stream: str, partition: Fact) -> Iterator[Piece]:
-    """Yield the objects of a partition of a plan with their facts, in pieces. Raises MALFORMED errors, too."""
-    if "pieces" in partition:
-        yield from (read_piece(archive, stream, name) for name in pieces_of({"partitions": [partition]}))
-    else:
-        yield piece_of(partition)
 
 
 def pieces_of(fact: Fact) -> list[str]:
