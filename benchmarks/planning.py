@@ -26,7 +26,6 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import MOST_OFFSET, Layout
 from archiver.archive.index.archived_end import end_at
 from archiver.archive.index.fresh_entries import FreshEntries
-from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.notes.topics import Stretch
 from archiver.archive.reading.catalog import read_archive
 from archiver.archive.reading.holdings import summarize
@@ -63,9 +62,7 @@ SHARES = (0.9, 0.04, 0.03, 0.03)  # of the files of the index: a merged one, and
 
 def plan_all(store: GeneratedStore) -> object:
     targets = {name: name for name in store.shape.names}
-    archive = read_archive(
-        Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: ALL_RECORDS, share=share_learned
-    )
+    archive = read_archive(Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: ALL_RECORDS)
     plan = plan_restore(archive, targets)
     assert sum(len(one.parts) for topic in plan.topics for one in topic.partitions) == store.shape.objects
     return plan
@@ -96,7 +93,7 @@ def choose_all(store: GeneratedStore) -> object:
 
 
 def list_all(store: GeneratedStore) -> object:
-    found = summarize(Archive(store, LAYOUT), None, share_learned)
+    found = summarize(Archive(store, LAYOUT), None)
     assert sum(one.segments for one in found.holdings) == store.shape.objects
     assert not found.problems
     return found

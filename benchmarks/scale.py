@@ -28,7 +28,6 @@ from urllib.parse import quote
 from archiver.archive.format.handle import Archive, open_archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.archived_end import end_at, position_of
-from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.notes.topics import PartitionSource, record_cluster, record_topic
 from archiver.archive.reading.catalog import read_archive, topic_names
 from archiver.archive.segments.listing import list_newest
@@ -170,13 +169,13 @@ def make_bucket(minio: S3, shape: Shape) -> None:
 
 def plan_all(archive: Archive, shape: Shape) -> None:
     targets = RestoreRequest().targets(topic_names(archive))
-    plan = plan_restore(read_archive(archive, wanted=targets.__contains__, share=share_learned), targets)
+    plan = plan_restore(read_archive(archive, wanted=targets.__contains__), targets)
     assert sum(topic.records for topic in plan.topics) == shape.objects
 
 
 def plan_topic(archive: Archive, shape: Shape) -> None:
     name = topic_name(shape.topics // 2)
-    plan = plan_restore(read_archive(archive, wanted=name.__eq__, share=share_learned), {name: name})
+    plan = plan_restore(read_archive(archive, wanted=name.__eq__), {name: name})
     assert plan.topics[0].records == shape.objects // shape.topics
 
 

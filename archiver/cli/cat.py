@@ -46,7 +46,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.format.handle import open_archive
-    from archiver.archive.index.learned_facts import share_learned
     from archiver.archive.reading.catalog import find_topic
     from archiver.archive.reading.plain_records import follow_records, json_pieces, read_records, wanted_of
 
@@ -71,7 +70,6 @@ def run(options: argparse.Namespace) -> int:
             selection=selection,
             choice=copy_choice(options),
             use=storage.index,
-            share=share_learned,
         )
     else:
         reads = wanted_of(options.partition, selection)
@@ -83,7 +81,6 @@ def run(options: argparse.Namespace) -> int:
             use=storage.index,
             reads=reads,
             report_problem=report_problem,
-            share=share_learned,
         )
         _complain_of(topic, is_newest=options.life is None)
         records = read_records(

@@ -1,7 +1,7 @@
 """`archiver ls`: its options, its run, and its printers: of each topic or partition, and of single objects."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from archiver.cli.options import (
@@ -33,14 +33,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.format.handle import open_archive
-    from archiver.archive.index.learned_facts import share_learned
     from archiver.archive.reading.holdings import summarize
 
     if options.segments and options.topic is None:
         raise UsageError("--segments goes with a TOPIC: an archive has very many")
     config = archive_config(options).storage
     archive = open_archive(config)
-    found = summarize(archive, options.topic, share_learned, copy_choice(options))
+    found = summarize(archive, options.topic, copy_choice(options))
     if options.format == "json":
         print_json(summary_row(found, with_segments=options.segments))
     else:
@@ -140,7 +139,7 @@ def _remarks(holding: "Holding") -> str:
     return ", ".join(spell_count(*one) for one in counted if one[0])
 
 
-def segment_lines(rows: Sequence["SegmentRow"]) -> Iterator[str]:
+def segment_lines(rows: Iterable["SegmentRow"]) -> Iterator[str]:
     from archiver.archive.segments.segment_facts import SegmentFacts
 
     lines = []

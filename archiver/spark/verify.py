@@ -12,7 +12,6 @@ from archiver.archive.copies.copied_topic import BY_ROLES, CopyChoice, copied_by
 from archiver.archive.copies.missing_copies import topics_without_archive
 from archiver.archive.format.handle import Archive, open_archive
 from archiver.archive.format.store_clock import machine_now_ms
-from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.reading.catalog import is_wanted, read_archive
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import ArchiverConfig, StorageConfig
@@ -172,7 +171,6 @@ def _plan_comparison(
             choice=choice,
             use=config.storage.index,
             reads=lambda _: ALL_RECORDS,
-            share=share_learned,
         )
         plan = asyncio.run(plan_compare(config, kafka, archived, compared))
     except NotWholeError as error:

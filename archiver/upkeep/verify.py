@@ -23,7 +23,7 @@ from archiver.archive.notes.topics import TopicFact, read_cluster, topic_stream
 from archiver.archive.reading.catalog import join_lives
 from archiver.archive.reading.holdings import problems_in, read_contents, swept_notes
 from archiver.archive.reading.lost_control import gone_facts, lost_control_objects
-from archiver.archive.segments.entries import Entry
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.listing import Partition, list_strangers
 from archiver.archive.segments.partition_segments import Segment, Segments, segment_blocks
 from archiver.archive.segments.segment_facts import HoleCause, SegmentFacts
@@ -106,7 +106,7 @@ def check_listing(
     others += [*_contradictions(archive, segments, facts), *_unnoted_partitions(archive, segments, facts)]
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered, copied.topics)]
     holds = index.seen_control.newest_holds
-    lost, notes_of_lost = lost_control_objects(archive, holds) if wanted is None else ((), ())
+    lost = lost_control_objects(archive, holds) if wanted is None else ()
     unfolded = [*_lagging(inventory, facts.get(OFFSETS_TOPIC)), *_unfolded(archive, inventory)]
     return ListingReport(
         topics=len({*known, *copied.topics, *(topic for topic, _, _ in partitions)}),
@@ -121,7 +121,6 @@ def check_listing(
             *(f"{key}: is not one of ours" for key in (list_strangers(archive) if wanted is None else ())),
             *copied.notes,
             *_unremembered(archive.layout, index, history, unknown),
-            *notes_of_lost,
         ],
         covered=covered,
     )
@@ -234,12 +233,12 @@ def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], i
             remembered = known.entries.known_facts(row) if row >= 0 else None
             if remembered is None:
                 unknown += 1
-            elif problem := _other(some[place], remembered, known.entries.entry(row)):
+            elif problem := _other(some[place], remembered, known.entries.entry(row, *some.partition[:2])):
                 problems.append(problem)
     return problems, unknown
 
 
-def _other(segment: Segment, remembered: SegmentFacts, entry: Entry) -> str:
+def _other(segment: Segment, remembered: SegmentFacts, entry: IndexEntry) -> str:
     if not isinstance(segment.facts, SegmentFacts) or segment.facts.is_noted_as(remembered):
         return ""
     differing = ", ".join(remembered.differing(segment.facts))
@@ -315,8 +314,7 @@ def _lost_facts(
     }  # writers of v1.0 put no control objects
     if topics and archive.store.head(archive.layout.fact_key(CLUSTER, 0)) is None:
         yield f"{archive.layout.fact_key(CLUSTER, 0)}: is gone: whose archive this is; bring it back from the bucket's versions"
-    with_facts = {topic for topic, found in known.items() if found}
-    for topic in sorted(topics | with_facts | remembered.keys() | set(copied)):
+    for topic in sorted(topics | known.keys() | remembered.keys() | set(copied)):
         found = known.get(topic, ())
         newest = max(*found, remembered.get(topic, 0), 0)
         yield from gone_facts(archive.layout, topic_stream(topic), found, newest + 1)

@@ -39,7 +39,7 @@ from archiver.archive.copies.roles import Generation, RolePlace, read_role_log
 from archiver.archive.format.control import append_fact, encode_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.index.index_file import IndexEntry, SeenControl
+from archiver.archive.index.index_file import SeenControl
 from archiver.archive.index.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.index.inventory import Inventory, read_inventory
 from archiver.archive.notes.topics import (
@@ -64,6 +64,7 @@ from archiver.archive.restores.offset_map import (
     decode_offset_map,
     put_offset_map,
 )
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.parts import FactsOfParts, ObjectPart
 from archiver.archive.segments.segment_facts import PartFacts
 from archiver.backup.compacted.clearing.alarms import AlarmKind, alarms_in
@@ -322,7 +323,7 @@ def _begin(store: MemoryStore) -> None:
 
 def _read_topics(store: MemoryStore) -> None:
     for fact in read_topic_facts(Archive(store, LAYOUT), list_newest_topic_facts(Archive(store, LAYOUT))).values():
-        if fact is not None and not isinstance(fact, ArchiverError):
+        if not isinstance(fact, ArchiverError):
             for life in fact.lives[:50]:
                 fact.root(life.life)
                 fact.lineage(life.life, 0)

@@ -7,6 +7,7 @@ from pathlib import Path
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import SegmentKey
 from archiver.archive.notes.topics import PartitionSource
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.segment import LoadedSegment
 from archiver.archive.segments.segment import open_segment as open_body
@@ -23,7 +24,7 @@ NO_LIMIT = SegmentLimits(uncompressed_bytes=0)
 RECORDS = [Rec(10, 5, 0, b"k", b"v" * 99), Rec(12, -9, 1, None, None), Rec(13, 0, -1, b"", b"", ((b"a", None),))]
 
 
-def known_facts(segment: Segment) -> SegmentFacts:
+def known_facts(segment: Segment | IndexEntry) -> SegmentFacts:
     """Its facts; it must not be of v1.0."""
     assert isinstance(segment.facts, SegmentFacts)
     return segment.facts

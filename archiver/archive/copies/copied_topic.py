@@ -349,7 +349,7 @@ class CopiedTopic:
             for stretch in self._lineage(life, number)
             if stretch.until_offset is None or stretch.until_offset > from_offset
         ]
-        return self._inventory.join(self.topic, number, lineage, is_above=True)
+        return self._inventory.join(self.topic, number, lineage)
 
     def _doubts(self, life: int, found: _Found) -> Mapping[int, str]:
         """Report where the history under `topics/` may lack deletions."""

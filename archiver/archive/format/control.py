@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -22,8 +21,6 @@ from archiver.errors import (
 from archiver.process.running.workers import side_by_side
 from archiver.process.values.json_values import MOST_PARSED_BYTES, as_object, parse_json, parsed_bytes
 from archiver.store.port import ObjectKind, refuse_larger
-
-log = logging.getLogger(__name__)
 
 FACT_FORMAT = 1
 FORMAT: Final = "format"
@@ -143,12 +140,8 @@ def surplus_facts(archive: Archive, stream: str) -> list[str]:
 
 
 def only_fact(archive: Archive, stream: str) -> Fact | None:
-    """Return the fact of a single-fact stream (number 0; later numbers are ignored); None if the stream is empty."""
-    numbers = list_numbers(archive, stream)
-    if numbers and numbers[-1]:
-        key = archive.layout.fact_key(stream, numbers[-1])
-        log.warning("%s: is not read: this stream has one fact, number 0; look who put it", key)
-    return read_fact(archive, stream, 0) if numbers and not numbers[0] else None
+    """Return the fact of a single-fact stream; None without number 0. Later numbers are ignored; `verify` reports them."""
+    return read_fact(archive, stream, 0) if list_numbers(archive, stream)[:1] == [0] else None
 
 
 def append_only_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from archiver.archive.format.control import FACT_FORMAT, FORMAT, Fact
 from archiver.errors import ArchiverError
-from archiver.process.values.json_values import LARGEST, MOST_TEXT, as_object, spelled_digest
+from archiver.process.values.json_values import LARGEST, MOST_TEXT, spelled_digest
 
 Value = TypeVar("Value")
 LeftOut = dict[str, Any]  # by name: True, or the members to leave out within a member, as pydantic's `exclude`
@@ -39,19 +39,6 @@ BoundedText = Annotated[str, Strict(), Field(max_length=MOST_TEXT)]
 MOST_NAME_BYTES: Final = 2**15 - 1  # Kafka's limit for a text in its log, such as a group's name or its metadata
 KafkaText = Annotated[str, Strict(), Field(max_length=MOST_NAME_BYTES)]
 Digest = Annotated[int, BeforeValidator(spelled_digest), PlainSerializer("{:016x}".format)]
-
-
-def with_members(*names: str) -> BeforeValidator:
-    """Require members that have a default in the code but are present in every fact."""
-
-    def check(value: object) -> dict[str, Any]:
-        found = as_object(value)
-        for name in names:
-            if name not in found:
-                raise ValueError(f"{name} is missing")
-        return found
-
-    return BeforeValidator(check)
 
 
 class FactModel(Generic[Value]):

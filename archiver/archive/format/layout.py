@@ -1,6 +1,7 @@
 """Spells and parses all object keys of the archive; no other module does (docs/format.md §2)."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -97,7 +98,7 @@ class OffsetMapKey:
     def __post_init__(self) -> None:
         if not is_restore_id(self.restore_id) or re.fullmatch(_TOPIC_ID, self.topic_id, re.ASCII) is None:
             raise ValueError(f"not the id of a restore, or not that of a topic: {self}")
-        if not is_topic_name(self.topic) or self.partition < 0:
+        if not is_topic_name(self.topic) or not 0 <= self.partition <= MOST_PARTITION:
             raise ValueError(f"not a partition: {self.topic!r}, {self.partition}")
 
 
@@ -209,13 +210,6 @@ class Layout:
         path = f"{match['topic']}/partition={match['partition']}/{name}"
         return Layout().parse_segment(f"topics/{path}")
 
-    def base_of(self, key: str) -> int:
-        """Return the base that a segment's key names."""
-        parsed = self.parse_segment_name(key.rpartition("/")[2])
-        if parsed is None:
-            raise ValueError(f"not a segment's key: {key}")
-        return parsed.base
-
     @staticmethod
     def parse_topic_directory(name: str) -> tuple[str, int] | None:
         """Parse `<topic>` or `<topic>@<life>`; None for anything else."""
@@ -273,11 +267,8 @@ class Layout:
 
     def place_of(self, key: str) -> tuple[str, int, int] | None:
         """Return the topic, life and partition of a segment, under `topics/` or of a copy; None for anything else."""
-        found = self.split_segment(key)
-        if found is not None:
-            return found[0]
-        copied = self.split_copied(key)
-        return None if copied is None else (copied[0].topic, copied[0].life, copied[0].partition)
+        found = self.parse_stored(key)
+        return None if found is None else (found.topic, found.life, found.partition)
 
     # --- control
 
@@ -325,14 +316,12 @@ class Layout:
         """Parse a key; None for any key that offset_map_key would not spell exactly so."""
         prefix = self.control_prefix("restores")
         match = _OFFSET_MAP.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
-        if match is None or not is_topic_name(match["topic"]) or int(match["partition"]) > MOST_PARTITION:
+        if match is None:
             return None
-        return OffsetMapKey(
-            restore_id=match["restore_id"],
-            topic=match["topic"],
-            partition=int(match["partition"]),
-            topic_id=match["topic_id"],
-        )
+        restore_id, topic, partition, topic_id = match.groups()
+        with suppress(ValueError):
+            return OffsetMapKey(restore_id=restore_id, topic=topic, partition=int(partition), topic_id=topic_id)
+        return None
 
     # --- folds
 
@@ -347,9 +336,9 @@ class Layout:
         if match is None:
             return None
         life, partition, following = (int(match[name]) for name in ("life", "partition", "next"))
-        if max(life, partition) > MOST_PARTITION or not 0 < following <= MOST_OFFSET:
-            return None
-        return FoldKey(life=life, partition=partition, next=following, digest=match["digest"])
+        with suppress(ValueError):
+            return FoldKey(life=life, partition=partition, next=following, digest=match["digest"])
+        return None
 
     # --- index
 

@@ -18,19 +18,18 @@ from archiver.archive.format.handle import Archive
 from archiver.errors import CorruptSegmentError
 
 
-class NoteDamage(NamedTuple):
-    """The report of a damaged note: its kind, and the advice to the user."""
-
-    noun: str
-    remedy: str
-
-
 class NoteKind(Generic[Value]):
-    """Notes of one model. `stream_of` returns the stream of a note; None: its content does not name it."""
+    """Notes of one model. `noun` and `remedy` are for the report of a damaged note: its kind, and the advice to the user.
 
-    def __init__(self, model: type[Value], damage: NoteDamage, stream_of: Callable[[Value], str] | None = None) -> None:
+    `stream_of` returns the stream of a note; None: its content does not name it.
+    """
+
+    def __init__(
+        self, model: type[Value], noun: str, remedy: str, stream_of: Callable[[Value], str] | None = None
+    ) -> None:
         self.model = FactModel(model)
-        self._damage = damage
+        self._noun = noun
+        self._remedy = remedy
         self._stream_of = stream_of
 
     def at(self, archive: Archive, stream: str) -> "NoteStream[Value]":
@@ -48,7 +47,7 @@ class NoteKind(Generic[Value]):
         def refusal(why: str) -> CorruptSegmentError:
             layout = archive.layout
             place = layout.control_prefix(stream) if number is None else layout.fact_key(stream, number)
-            return CorruptSegmentError(f"{place}: invalid note of {self._damage.noun}: {why}; {self._damage.remedy}")
+            return CorruptSegmentError(f"{place}: invalid note of {self._noun}: {why}; {self._remedy}")
 
         value = self.model.read(fact, refusal)
         if self._stream_of is not None and self._stream_of(value) != stream:

@@ -14,8 +14,9 @@ from archiver.store.port import ListedObject, ObjectInfo, ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedEnd:
-    """The next offset of a writer, and the log of the newest segment. Zero, -1 and empty without a segment."""
+    """The next offset of a writer, and the log of the newest segment. None, zero, -1 and empty without a segment."""
 
+    base: int | None = None  # of the newest segment
     next: int = 0
     leader_epoch: int = -1
     topic_id: str = ""
@@ -33,6 +34,7 @@ class ArchivedEnd:
     @classmethod
     def of(cls, facts: SegmentFacts, key: str) -> "ArchivedEnd":
         return cls(
+            base=facts.base,
             next=facts.next,
             leader_epoch=facts.leader_epoch,
             topic_id=facts.topic_id,
@@ -89,8 +91,7 @@ def end_at(store: ObjectStore, newest: Newest) -> ArchivedEnd:
 
 def _with_gap(store: ObjectStore, end: ArchivedEnd, before: Before) -> ArchivedEnd:
     """Note the gap between the newest segment and its predecessor."""
-    named = Layout.parse_segment_name(end.key.rpartition("/")[2])
-    base = 0 if named is None else named.base
+    base = end.base or 0
     reach = before.merged_next
     if reach < base and before.plain:
         reach = max(reach, _next_of(store, before.plain))

@@ -4,7 +4,8 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from archiver.archive.index.index_file import Directory, IndexEntry
+from archiver.archive.index.index_file import Directory
+from archiver.archive.segments.entries import IndexEntry
 
 _MOST_FRESH = 5_000  # they take 4 MB; a forgotten entry costs each reader a HEAD
 

@@ -7,10 +7,9 @@ from typing import Any, Final, NamedTuple, cast
 
 import zstandard
 
-from archiver.archive.format.layout import LAST_FACT_NUMBER, SegmentKey, is_topic_name
+from archiver.archive.format.layout import LAST_FACT_NUMBER, is_topic_name
 from archiver.archive.index.index_member import cut_member, encode_member, pack, unpack
-from archiver.archive.segments.entries import Entries, Entry
-from archiver.archive.segments.segment_facts import SegmentFacts
+from archiver.archive.segments.entries import Entries, IndexEntry
 from archiver.errors import CorruptSegmentError, FormatTooNewError
 from archiver.process.values.json_values import as_list, as_number, as_object, as_text
 
@@ -31,15 +30,6 @@ _SEEN_FIELDS: Final = ("facts", "holds")  # how the header names the fields of S
 _MOST_LIFE: Final = 2**31 - 1
 
 Directory = tuple[str, int]  # topic and life
-
-
-class IndexEntry(NamedTuple):
-    """The index entry of one object. It holds only for an object of this key, this size and this ETag."""
-
-    key: SegmentKey
-    size: int
-    etag: str
-    facts: SegmentFacts
 
 
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
@@ -77,11 +67,9 @@ def encode_index(entries: Iterable[tuple[Directory, Entries]], seen_control: See
 
 def group_entries(entries: Iterable[IndexEntry]) -> list[tuple[Directory, Entries]]:
     """Put entries in columns, by topic directory."""
-    grouped: dict[Directory, list[Entry]] = {}
-    for key, size, etag, facts in entries:
-        grouped.setdefault((key.topic, key.life), []).append(
-            Entry(key.partition, key.next is not None, size, etag, facts, key.rewrite)
-        )
+    grouped: dict[Directory, list[IndexEntry]] = {}
+    for entry in entries:
+        grouped.setdefault((entry.key.topic, entry.key.life), []).append(entry)
     return [(directory, Entries.of(grouped[directory])) for directory in sorted(grouped)]
 
 

@@ -13,7 +13,6 @@ from archiver.archive.index.index_file import (
     MOST_FILE_BYTES,
     NOTHING_SEEN,
     Directory,
-    IndexEntry,
     IndexFile,
     SeenControl,
     encode_index,
@@ -23,7 +22,7 @@ from archiver.archive.index.index_file import (
 )
 from archiver.archive.index.index_member import cut_member, decode_member, encode_member
 from archiver.archive.index.loaded_index import Index
-from archiver.archive.segments.entries import Entries
+from archiver.archive.segments.entries import Entries, IndexEntry
 from archiver.archive.segments.listing import list_directory
 from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError, TemporaryError
 from archiver.process.running.ahead import run_ahead
@@ -61,8 +60,7 @@ def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) ->
             if not gone or _newest_generation(archive)[0] == generation:
                 break
         except ArchiverError as error:
-            log.info("the index of facts is not used: %s", error)
-            index.note_problem(archive.layout.index_prefix, str(error))
+            index.leave_out(archive.layout.index_prefix, error)
             break
     return index
 
@@ -84,11 +82,6 @@ def _read_generation(
                 index.add(directory, key, member)
 
 
-def _leave_out(index: Index, key: str, error: object) -> None:
-    log.info("a part of the index of facts is not used: %s", error)
-    index.note_problem(key, str(error))
-
-
 def _read_files(
     store: ObjectStore, files: Iterable[ListedObject], index: Index, gone: list[str]
 ) -> Iterator[tuple[str, IndexFile]]:
@@ -98,7 +91,7 @@ def _read_files(
         try:
             found = store.get(item.key, item.size)
         except ArchiverError as error:
-            _leave_out(index, item.key, error)
+            index.leave_out(item.key, error)
             return None
         problem = _digest_problem(*found, item.key) if found is not None else ""
         if problem:  # most of the file may still be good
@@ -112,7 +105,7 @@ def _read_files(
             content = next(contents)
             file = None if content is None else split_file(content, item.key)
         except NotWholeError as error:
-            _leave_out(index, item.key, error)
+            index.leave_out(item.key, error)
             continue
         del content  # its members are used up one by one
         if file is None:
@@ -130,7 +123,7 @@ def _bounded(files: Iterable[ListedObject], index: Index) -> Iterator[ListedObje
             if not left_files:
                 raise CorruptSegmentError(f"{item.key}: is behind {_MOST_FILES_READ:,} other files")  # noqa: TRY301
         except CorruptSegmentError as error:
-            _leave_out(index, item.key, error)
+            index.leave_out(item.key, error)
             continue
         left_bytes, left_files = left_bytes - item.size, left_files - 1
         yield item

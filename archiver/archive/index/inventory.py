@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from archiver.archive.format.handle import Archive
-from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import read_index
-from archiver.archive.index.learned_facts import Learned, ShareLearned, keep_to_itself
+from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.index.loaded_index import Index
 from archiver.archive.index.lookup import DamagedSegment, ReportProgress, ask_facts, find_facts
 from archiver.archive.index.overlaps import (
@@ -24,6 +23,7 @@ from archiver.archive.index.overlaps import (
     told_overlaps,
 )
 from archiver.archive.notes.swept import OffsetRanges, read_swept
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.listing import Partition, list_directory, list_segments
 from archiver.archive.segments.partition_segments import Readings, Segment, Segments, SegmentSlice, blocks_of
 from archiver.archive.segments.segment_facts import SegmentFacts
@@ -195,23 +195,18 @@ class Inventory:
         }
 
     def join(
-        self,
-        topic: str,
-        partition: int,
-        lineage: Iterable[tuple[int, int, int | None]],
-        *,
-        is_above: bool = False,
+        self, topic: str, partition: int, lineage: Iterable[tuple[int, int, int | None]]
     ) -> tuple[PartitionInventory, list[str]]:
         """Join the parts of a partition from several lives, each given as (life, from, until). Returns the result and its problems.
 
-        `is_above`: damaged objects that end below `from` do not count.
+        Damaged objects that end below `from` do not count.
         """
         joined, damaged = EMPTY_PARTITION, list[str]()
         for life, start, until in lineage:
             part = self.partitions.get((topic, life), {}).get(partition, EMPTY_PARTITION)
             part = part if until is None else part.until_offset(until)
             joined = joined.then(part.from_offset(start))
-            least = last_base(part, start) if is_above else 0
+            least = last_base(part, start)
             damaged += [
                 damage.message
                 for damage in self._damaged_in.get((topic, life), {}).get(partition, ())
@@ -271,7 +266,7 @@ def arrange(segments: Iterable[Segment]) -> PartitionInventory:
             for overlap in overlap_of(found[int(one.before[at])], found[at], int(one.position[at]))
         )
         + tuple(shared)
-        + tuple(contradiction(found, one, one.cause) for one in left_out if one.cause is not None),
+        + tuple(contradiction(found, one) for one in left_out if one.is_damaged),
     )
 
 
@@ -315,14 +310,13 @@ def read_inventory(
     reads: Wanted | None = None,
     asks_all: Index | None = None,
     report_progress: ReportProgress = lambda _done, _total: None,
-    share: ShareLearned = keep_to_itself,
 ) -> Inventory:
     """List the archive and learn the facts of every segment; of the wanted topics only, if `wanted` is given.
 
     `reads`: the records of each partition that the caller will read and compare with their facts; facts are requested for
     objects that only the index would leave out (archiver.archive.index.lookup). `asks_all`, an index: the facts of each object are
     requested, and the index only saves memory. `report_progress` is called now and then with the numbers of requested and of all
-    objects. Only `share` writes: it gets the facts that the index lacked (share_learned).
+    objects. Facts that the index lacked are added to it, but not those of `asks_all`.
     """
     # The index is read first: an object that is put meanwhile must not look as if it were missing.
     index = read_index(archive, wanted) if asks_all is None else asks_all
@@ -337,7 +331,7 @@ def read_inventory(
         report_progress=report_progress,
     )
     if asks_all is None:
-        share(archive, Learned(learned, contradicted))
+        share_learned(archive, learned, contradicted)
     partitions = arrange_all(segments)
     if asks_all is None:
         _add_lost_ends(partitions, index, damaged)
@@ -352,11 +346,7 @@ def learn_unknown(archive: Archive, index: Index, topic: str, life: int, partiti
         unknown = listed.only(np.flatnonzero(index.of((topic, life)).find(listed) < 0))
         for start in range(0, len(unknown), _LEARNED_AT_ONCE):
             found = ask_facts(archive.store, unknown[start : start + _LEARNED_AT_ONCE])
-            yield [
-                IndexEntry(one.key, one.size, one.etag, one.facts)
-                for one in found
-                if isinstance(one, Segment) and isinstance(one.facts, SegmentFacts)
-            ]
+            yield [one.entry for one in found if isinstance(one, Segment) and isinstance(one.facts, SegmentFacts)]
 
 
 def arrange_all(segments: dict[Partition, Segments]) -> dict[tuple[str, int], dict[int, PartitionInventory]]:

@@ -121,6 +121,11 @@ class Index:
         """Note a problem of a file, or of the whole index, given by its prefix."""
         self._problems.setdefault(key, problem)
 
+    def leave_out(self, key: str, error: object) -> None:
+        """Note and log why a file, a part of it, or the whole index is not used."""
+        log.info("a part of the index of facts is not used: %s", error)
+        self.note_problem(key, str(error))
+
     @property
     def unreadable(self) -> Mapping[str, str]:
         """Read all packed members, and return the problems: of a file by its key, of the whole index by its prefix."""
@@ -149,8 +154,7 @@ class Index:
             try:
                 yield decode_member(pieces, key)
             except NotWholeError as error:
-                log.info("a part of the index of facts is not used: %s", error)
-                self.note_problem(key, str(error))
+                self.leave_out(key, error)
 
     def forget(self, directory: Directory) -> None:
         """Forget a topic directory."""

@@ -3,7 +3,7 @@
 import logging
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from archiver.errors import NotWholeError
 from archiver.process.output.text import spell_count
 from archiver.process.running.ahead import run_ahead
 from archiver.process.values.columns import CHUNK, Numbers, as_slice
-from archiver.store.port import ListedObject, ObjectStore
+from archiver.store.port import ObjectStore
 
 log = logging.getLogger(__name__)
 
@@ -105,9 +105,9 @@ class _Contradicted:
     count: int = 0
     _first: str = ""
 
-    def add(self, key: str, known: SegmentFacts | Bounds, told: SegmentFacts | Bounds) -> None:
+    def add(self, key: str) -> None:
         self.count += 1
-        self._first = self._first or f"{key} ({_difference(known, told)})"
+        self._first = self._first or key
 
     def warn(self) -> None:
         if self.count:
@@ -117,15 +117,6 @@ class _Contradicted:
                 spell_count(self.count, "object"),
                 self._first,
             )
-
-
-def _difference(claimed: object, told: object) -> str:
-    """Return the names of the facts that differ between two objects."""
-    if isinstance(told, Bounds):
-        return "it has no facts"
-    names = [item.name for item in fields(SegmentFacts)]
-    pairs = ((name, getattr(claimed, name, None), getattr(told, name, None)) for name in names)
-    return ", ".join(f"{name.replace('_', '-')} {there}, not {claim}" for name, claim, there in pairs if claim != there)
 
 
 class _LearnedSegments:
@@ -195,7 +186,7 @@ class _PartitionLookup:
             if seen.facts == claimed:
                 return True
             if not (isinstance(seen.facts, SegmentFacts) and seen.facts.is_noted_as(claimed)):
-                contradicted.add(seen.object_key, claimed, seen.facts)
+                contradicted.add(seen.object_key)
                 self.known.disbelieve(row)
         self.rows[place] = -1
         return False
@@ -279,7 +270,11 @@ def _head_segment(store: ObjectStore, listed: ListedSegment) -> Segment | Damage
         return None
     try:
         facts = facts_from_metadata(info.metadata, item.key) or _bounds_of(store, key, item.key, info.size)
-        return None if facts is None else _segment(key, replace(item, size=info.size, etag=info.etag), facts)
+        if facts is None:
+            return None
+        return Segment(
+            key=key, object_key=item.key, size=info.size, etag=info.etag, put_at=item.last_modified, facts=facts
+        )
     except NotWholeError as error:
         return DamagedSegment(key=key, message=str(error))
 
@@ -288,7 +283,3 @@ def _bounds_of(store: ObjectStore, key: SegmentKey, name: str, size: int) -> Bou
     from archiver.archive.segments.v1_bounds import read_bounds  # noqa: PLC0415 - its kernels take a second to load, and few archives need them
 
     return read_bounds(store, key, name, size)
-
-
-def _segment(key: SegmentKey, item: ListedObject, facts: SegmentFacts | Bounds) -> Segment:
-    return Segment(key=key, object_key=item.key, size=item.size, etag=item.etag, put_at=item.last_modified, facts=facts)

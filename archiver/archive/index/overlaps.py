@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -28,17 +28,9 @@ class OverlapCause(StrEnum):
         "offsets {offsets} are in {read} and in {left_out}, and their facts do not tell whether they are the same records; the"
         " first are read. `archiver verify --level records` compares them, and `archiver retention` deletes what is the same"
     )
-    PART = (
-        "offsets {offsets} are in {read} and in {left_out}, and their facts do not tell whether they are the same records; those of"
-        " the first are read. `archiver verify --level records` compares them, and `archiver retention` deletes what is the same"
-    )
     DIFFERENT = (
-        "{left_out} is damaged: it covers offsets {offsets}, and does not have the records of the objects there, of which {read}"
-        " is the first; these are read. Look who wrote it, and move it away"
-    )
-    MISFIT = (
-        "{left_out} is damaged: it covers offsets {offsets}, and does not begin and end where the objects there do, of which"
-        " one is {read}; these are read. Look who wrote it, and move it away"
+        "{left_out} is damaged: it covers offsets {offsets}, and does not have the records of the objects there, of which one is"
+        " {read}; these are read. Look who wrote it, and move it away"
     )
 
 
@@ -50,13 +42,31 @@ class Overlap:
     last_offset: int
     read: str
     left_out: str
-    cause: OverlapCause = OverlapCause.OF_V1
-    is_within: bool = False  # one object is within the other (`part_in_whole`): their content can be compared
+    cause: OverlapCause
+    whole: str  # of both objects the one that may contain the other
+    is_within: bool = False  # it does: their content can be compared
+
+    @classmethod
+    def between(
+        cls, read: Segment, left_out: Segment, whole: Segment, first_offset: int, last_offset: int
+    ) -> "Overlap":
+        """Return an unproven overlap of two objects; one of them is the `whole`."""
+        ours, theirs = whole.facts, (left_out if whole is read else read).facts
+        have_facts = isinstance(ours, SegmentFacts) and isinstance(theirs, SegmentFacts)
+        return cls(
+            first_offset=first_offset,
+            last_offset=last_offset,
+            read=read.object_key,
+            left_out=left_out.object_key,
+            cause=OverlapCause.UNPROVEN if have_facts else OverlapCause.OF_V1,
+            whole=whole.object_key,
+            is_within=have_facts and ours.base <= theirs.base and theirs.next <= ours.next,
+        )
 
     @property
     def part_in_whole(self) -> tuple[str, str]:
         """Return the inner and the outer object."""
-        return (self.read, self.left_out) if self.cause is OverlapCause.PART else (self.left_out, self.read)
+        return self.left_out if self.whole == self.read else self.read, self.whole
 
     def __str__(self) -> str:
         return self.cause.format(
@@ -68,8 +78,7 @@ def told_overlaps(overlaps: Iterable[Overlap]) -> list[str]:
     """Spell overlaps, one line for each object that overlaps many others."""
     hidden: dict[str, list[Overlap]] = {}
     for one in overlaps:
-        is_of_whole = one.cause in {OverlapCause.UNPROVEN, OverlapCause.PART}
-        hidden.setdefault(one.part_in_whole[1] if is_of_whole else f"{one}", []).append(one)
+        hidden.setdefault(one.whole if one.cause is OverlapCause.UNPROVEN else f"{one}", []).append(one)
     return [f"{first}{f' ({len(more)} more objects lie there)' if more else ''}" for first, *more in hidden.values()]
 
 
@@ -77,8 +86,8 @@ class LeftOut(NamedTuple):
     """A merged object that is not read, since other objects cover all of its offsets."""
 
     place: int
-    beside: int  # the place of the first of these objects
-    cause: OverlapCause | None  # None: by their facts it has the same records
+    beside: int  # the place of one of these objects
+    is_damaged: bool  # by their facts it does not have the same records
 
 
 class Walk(NamedTuple):
@@ -147,41 +156,21 @@ def overlap_of(read: Segment, left_out: Segment, position: int) -> Iterator[Over
     """Report the unread offsets of a segment, unless its facts equal those of another segment with the same range."""
     ours, theirs = read.facts, left_out.facts
     both_have_facts = isinstance(ours, SegmentFacts) and isinstance(theirs, SegmentFacts)
-    if both_have_facts and all(getattr(ours, name) == getattr(theirs, name) for name in _SAME_RECORDS):
-        return
-    yield Overlap(
-        first_offset=theirs.base,
-        last_offset=min(position, theirs.next) - 1,
-        read=read.object_key,
-        left_out=left_out.object_key,
-        cause=OverlapCause.UNPROVEN if both_have_facts else OverlapCause.OF_V1,
-        is_within=both_have_facts and ours.base <= theirs.base and theirs.next <= ours.next,
-    )
+    if not (both_have_facts and all(getattr(ours, name) == getattr(theirs, name) for name in _SAME_RECORDS)):
+        yield Overlap.between(read, left_out, read, theirs.base, min(position, theirs.next) - 1)
 
 
 def shared_overlap(found: Segments, merged: int, plain: int, first_offset: int, last_offset: int) -> Overlap:
     """Report offsets of a merged segment that are read from a plain one."""
-    whole, part = found[merged], found[plain]
-    have_facts = isinstance(part.facts, SegmentFacts)
-    return Overlap(
-        first_offset=first_offset,
-        last_offset=last_offset,
-        read=part.object_key,
-        left_out=whole.object_key,
-        cause=OverlapCause.PART if have_facts else OverlapCause.OF_V1,
-        is_within=have_facts and whole.facts.base <= part.facts.base and part.facts.next <= whole.facts.next,
-    )
+    whole = found[merged]
+    return Overlap.between(found[plain], whole, whole, first_offset, last_offset)
 
 
-def contradiction(found: Segments, one: LeftOut, cause: OverlapCause) -> Overlap:
-    left_out = found[one.place]
-    return Overlap(
-        first_offset=left_out.facts.base,
-        last_offset=left_out.facts.next - 1,
-        read=found[one.beside].object_key,
-        left_out=left_out.object_key,
-        cause=cause,
-    )
+def contradiction(found: Segments, one: LeftOut) -> Overlap:
+    """Report a damaged merged segment, which does not have the records of the objects that cover it."""
+    left_out, read = found[one.place], found[one.beside]
+    overlap = Overlap.between(read, left_out, read, left_out.facts.base, left_out.facts.next - 1)
+    return replace(overlap, cause=OverlapCause.DIFFERENT, is_within=False)
 
 
 class _Row(NamedTuple):
@@ -211,9 +200,9 @@ def left_out_of(found: Segments, base: Numbers, following: Numbers) -> list[Left
     for merged in sorted((row for row in rows if row.is_merged), key=lambda row: (row.next - row.base, row.rewrite)):
         chain = _chain(merged, by_base)
         if chain:
-            left_out.append(LeftOut(merged.place, chain[0].place, _difference(merged, chain)))
+            left_out.append(LeftOut(merged.place, chain[0].place, not _has_records_of(merged, chain)))
         elif beside := runs.covering(merged):
-            left_out.append(LeftOut(merged.place, beside.place, OverlapCause.MISFIT))
+            left_out.append(LeftOut(merged.place, beside.place, is_damaged=True))
         else:
             by_base.setdefault(merged.base, []).append(merged)
     return left_out
@@ -278,10 +267,10 @@ def _within(merged: _Row, rows: Iterable[_Row]) -> Iterator[_Row]:
             yield row
 
 
-def _difference(merged: _Row, chain: Sequence[_Row]) -> OverlapCause | None:
+def _has_records_of(merged: _Row, chain: Sequence[_Row]) -> bool:
     from archiver.codec.kernels.digest import join_digests  # noqa: PLC0415 - kernels load slowly, and few archives need them
 
     records = digest = 0
     for row in chain:
         records, digest = records + row.records, join_digests(digest, row.digest, row.records)
-    return None if (merged.records, merged.digest) == (records, digest) else OverlapCause.DIFFERENT
+    return (merged.records, merged.digest) == (records, digest)

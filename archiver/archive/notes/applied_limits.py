@@ -8,7 +8,7 @@ from typing import Final
 from archiver.archive.format.control import newest_numbers
 from archiver.archive.format.fact_model import BoundedText, Number
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.note_stream import NoteDamage, NoteKind
+from archiver.archive.format.note_stream import NoteKind
 from archiver.archive.notes.sweeps import SWEEPS
 from archiver.process.values.json_values import LARGEST
 
@@ -41,10 +41,8 @@ class AppliedLimits:
 
 _KIND: Final = NoteKind(
     AppliedLimits,
-    NoteDamage(
-        "agreed limits",
-        "bring its older version back, or delete all facts there: then the next sweep asks before it deletes much",
-    ),
+    "agreed limits",
+    "bring its older version back, or delete all facts there: then the next sweep asks before it deletes much",
     lambda applied: applied.stream,
 )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -109,9 +109,8 @@ async def find_cluster_topics(client: KafkaClient, topics: TopicsConfig, known: 
     hidden = {name for name in {*known, *topics.include} if is_topic_name(name)} - found.keys() - refused.keys()
     if hidden:
         more, denied = await client.describe_each(hidden)
-        patterns = {*topics.include} - {topics.include[at] for at in topics.unmatched(found)} - {*known}
         found |= more
-        refused |= {name: _hidden(error, name, name in patterns) for name, error in denied.items()}
+        refused |= {name: _hidden(error, name) for name, error in denied.items()}
     return ClusterTopics(found, refused)
 
 
@@ -148,19 +147,17 @@ def _without_id(topic: str, known: TopicFact | NotWholeError | None) -> Refusal:
     return LostTopicIdError(topic) if had_id else NoTopicIdError(topic)
 
 
-def _hidden(error: Refusal, name: str, is_pattern: bool) -> Refusal:
-    """Add advice to a refusal: the topic may not exist, which this user may not know. `is_pattern`: the entry matches others."""
+def _hidden(error: Refusal, name: str) -> Refusal:
+    """Add advice to a refusal: the topic may not exist, which this user may not know."""
     if not isinstance(error, KafkaError):
         return error
-    as_pattern = f"write it as ({name}) in topics.include if it is a pattern for others"
     return KafkaError(
-        f"{error} (and Read, to archive it), or {as_pattern if is_pattern else 'leave it out (topics.exclude) if it is gone'}"
+        f"{error} (and Read, to archive it), or leave it out (topics.exclude) if it is gone, or write it as ({name}) in"
+        " topics.include if it is a pattern for others"
     )
 
 
-def explain_unmatched(
-    topics: TopicsConfig, numbers: Iterable[int], place_of: Callable[[int], str] = "topics.include[{}]".format
-) -> Iterator[str]:
+def explain_unmatched(topics: TopicsConfig, numbers: Iterable[int], place_of: Callable[[int], str]) -> Iterator[str]:
     """Yield a message for each entry of topics.include, by its number, that matches no topic."""
     return (f"{place_of(number)}: {topics.include[number]!r} matches no topic of the cluster" for number in numbers)
 
@@ -194,10 +191,7 @@ def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> Topic
         for at in seen.unmatched(config.topics)
     ]
     return TopicsSurvey(
-        rows=[
-            replace(_survey_topic(config, seen, name, name in archived), is_accepted_gone=name in may_be_gone)
-            for name in names
-        ],
+        rows=[_survey_topic(config, seen, name, name in archived, name in may_be_gone) for name in names],
         unmatched=unmatched,
     )
 
@@ -211,7 +205,9 @@ def _accepted_of(archive: Archive, gone: Collection[str]) -> frozenset[str]:
     return frozenset(name for name, fact in facts.items() if isinstance(fact, TopicFact) and fact.is_accepted_gone)
 
 
-def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_archive: bool) -> TopicRow:
+def _survey_topic(
+    config: ArchiverConfig, seen: ClusterTopics, name: str, in_archive: bool, is_accepted_gone: bool
+) -> TopicRow:
     topics, described, refused = config.topics, seen.found.get(name), seen.refused.get(name)
     include = [
         IncludeEntry(entry=topics.include[at], place=config.place_of_include(at)) for at in topics.including(name)
@@ -239,6 +235,7 @@ def _survey_topic(config: ArchiverConfig, seen: ClusterTopics, name: str, in_arc
         include=include,
         exclude=exclude,
         in_archive=in_archive,
+        is_accepted_gone=is_accepted_gone,
     )
 
 

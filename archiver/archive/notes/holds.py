@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Annotated, Final
 
 from pydantic import Field, Strict
@@ -10,7 +11,7 @@ from pydantic import Field, Strict
 from archiver.archive.format.fact_model import BoundedText, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_restore_id
-from archiver.archive.format.note_stream import NoteDamage, NoteKind
+from archiver.archive.format.note_stream import NoteKind
 from archiver.errors import ArchiverError, CorruptSegmentError, StoreTemporaryError, UsageError
 from archiver.process.running.silence import steady_s
 from archiver.process.values.json_values import LARGEST
@@ -59,7 +60,7 @@ class Hold:
         return self.released_ms is None
 
     def matches(self, topic: str) -> bool:
-        return any(_matches(name, topic) for name in self.topics.split(","))
+        return any(fnmatchcase(topic, name) for name in self.topics.split(","))
 
     @property
     def untouched_stems(self) -> Sequence[str]:
@@ -68,24 +69,10 @@ class Hold:
         return [stem for stem in stems if "*" not in stem and not self.matches(stem)]
 
 
-def _matches(name: str, topic: str) -> bool:
-    """Match a name with any number of `*`, in a time that grows with the product of both lengths at the most."""
-    first, *pieces = name.split("*")
-    if not pieces:
-        return name == topic
-    *middle, last = pieces
-    at = len(first)
-    for piece in middle:
-        found = topic.find(piece, at)
-        if found < 0:
-            return False
-        at = found + len(piece)
-    return topic.startswith(first) and topic.endswith(last) and at + len(last) <= len(topic)
-
-
 _KIND: Final = NoteKind(
     Hold,
-    NoteDamage("a hold", "bring its older version back. Until then nothing is swept"),
+    "a hold",
+    "bring its older version back. Until then nothing is swept",
     lambda hold: _stream(hold.name),
 )
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from archiver.archive.format.fact_model import BoundedText, Item, Number
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.note_stream import NoteDamage, NoteKind, NoteStream
+from archiver.archive.format.note_stream import NoteKind
 from archiver.archive.format.store_clock import WHOLE_SECOND_MS
 
 POLICIES: Final = "policies"
@@ -31,16 +31,10 @@ def _stream_of(topic: str) -> str:
 
 _KIND: Final = NoteKind(
     NotedPolicy,
-    NoteDamage(
-        "a topic's retention",
-        "bring its older version back, or delete all facts there: then the next sweep only notes what the topic keeps",
-    ),
+    "a topic's retention",
+    "bring its older version back, or delete all facts there: then the next sweep only notes what the topic keeps",
     lambda noted: _stream_of(noted.topic),
 )
-
-
-def _notes_of(archive: Archive, topic: str) -> NoteStream[NotedPolicy]:
-    return _KIND.at(archive, _stream_of(topic))
 
 
 def read_policies(archive: Archive, topic: str, topic_id: str) -> Sequence[NotedPolicy]:
@@ -50,7 +44,7 @@ def read_policies(archive: Archive, topic: str, topic_id: str) -> Sequence[Noted
     """
     noted: list[NotedPolicy] = []
     put_ms = 0
-    for _, at_ms, one in _notes_of(archive, topic).history():
+    for _, at_ms, one in _KIND.at(archive, _stream_of(topic)).history():
         put_ms = max(put_ms, at_ms - at_ms % WHOLE_SECOND_MS)
         noted.append(replace(one, since_ms=max(one.since_ms, put_ms)))
     return [one for one in noted if one.topic_id == topic_id]
@@ -66,4 +60,4 @@ def note_policy(archive: Archive, seen: NotedPolicy) -> None:
             return None
         return replace(seen, since_ms=max(seen.since_ms, before.since_ms))
 
-    _notes_of(archive, seen.topic).update(change)
+    _KIND.at(archive, _stream_of(seen.topic)).update(change)

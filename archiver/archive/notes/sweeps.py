@@ -9,7 +9,7 @@ from pydantic import Field, Strict
 from archiver.archive.format.control import append_fact
 from archiver.archive.format.fact_model import BoundedText, Item, Number
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.note_stream import NoteDamage, NoteKind
+from archiver.archive.format.note_stream import NoteKind
 
 SWEEPS: Final = "sweeps"
 _REPORTS: Final = f"{SWEEPS}/reports"
@@ -65,7 +65,7 @@ class SweepReport:
         return not self.refused and not self.failed and not any(one.stopped for one in self.topics.values())
 
 
-_KIND: Final = NoteKind(SweepReport, NoteDamage("a sweep's result", "the next sweep puts another one behind it"))
+_KIND: Final = NoteKind(SweepReport, "a sweep's result", "the next sweep puts another one behind it")
 
 
 def read_last_report(archive: Archive) -> SweepReport | None:

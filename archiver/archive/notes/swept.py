@@ -12,7 +12,7 @@ from archiver.archive.format.control import decode_facts, newest_listed
 from archiver.archive.format.fact_model import BoundedText, Item, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import MOST_OFFSET, is_topic_name
-from archiver.archive.format.note_stream import NoteDamage, NoteKind, NoteStream
+from archiver.archive.format.note_stream import NoteKind, NoteStream
 from archiver.errors import ArchiverError, StoreTemporaryError
 from archiver.process.values.json_values import spelled_number
 
@@ -107,7 +107,8 @@ class _Swept:
 
 _KIND: Final = NoteKind(
     _Swept,
-    NoteDamage("swept offsets", "bring its older version back"),
+    "swept offsets",
+    "bring its older version back",
     lambda swept: SweptPlace(swept.topic, swept.life, swept.partition).stream,
 )
 

@@ -16,10 +16,10 @@ from archiver.archive.format.control import (
     only_fact,
     read_fact,
 )
-from archiver.archive.format.fact_model import BoundedText, Item, LeaderEpoch, Number, with_members
+from archiver.archive.format.fact_model import BoundedText, Item, LeaderEpoch, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_topic_name
-from archiver.archive.format.note_stream import NoteDamage, NoteKind
+from archiver.archive.format.note_stream import NoteKind, NoteStream
 from archiver.errors import CorruptSegmentError, NotWholeError, StrangerError
 from archiver.process.running.workers import side_by_side
 from archiver.process.values.json_values import spelled_number
@@ -37,8 +37,7 @@ POLICY: Final = "cleanup.policy"
 TOMBSTONES_KEPT: Final = "delete.retention.ms"
 EFFECTIVE: Final = (POLICY, TOMBSTONES_KEPT)  # configs that a fact has with effective values, wherever they were set
 _Effective = Annotated[Mapping[str, Item[_Config]] | None, Field(exclude_if=_is_none)]
-_SeenMs = Annotated[Number | None, Field(exclude_if=_is_none)]  # None: noted by an earlier program
-_AcceptedGone = Annotated[Number | None, Field(exclude_if=_is_none)]
+_Noted = Annotated[Number | None, Field(exclude_if=_is_none)]  # None: not noted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +46,10 @@ class Branch:
 
     offset: Number
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
-    seen_ms: _SeenMs = None  # when a backup found that the log was truncated
-
-    def __post_init__(self) -> None:
-        if self.offset < 0 or self.leader_epoch < -1:
-            raise ValueError(f"not a branch: offset {self.offset}, leader epoch {self.leader_epoch}")
+    seen_ms: _Noted = None  # when a backup found that the log was truncated
 
 
 _PartitionName = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITIONS)), PlainSerializer(str)]
-_WrittenBranch = Annotated[Branch, with_members("leader_epoch")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +59,9 @@ class Life:
     life: Number
     topic_id: BoundedText
     parent: Number | None = None
-    seen_ms: _SeenMs = None  # when a backup first saw the topic
-    earlier_seen_ms: _SeenMs = None  # when that backup had last seen the previous topic, if it had
-    branches: Mapping[Item[_PartitionName], Item[_WrittenBranch]] = field(default_factory=dict)
+    seen_ms: _Noted = None  # when a backup first saw the topic
+    earlier_seen_ms: _Noted = None  # when that backup had last seen the previous topic, if it had
+    branches: Mapping[Item[_PartitionName], Item[Branch]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.parent is None) != (not self.branches):
@@ -77,16 +71,13 @@ class Life:
         return self.parent is None or partition in self.branches
 
 
-_WrittenLife = Annotated[Life, with_members("parent")]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
     """The end of a partition's log at a time. Records missing in the archive below it may have any time after `whole_ms`."""
 
     offset: Number
     at_ms: Number
-    whole_ms: _SeenMs = None  # the time up to which the archive was known to be complete then; None: unknown
+    whole_ms: _Noted = None  # the time up to which the archive was known to be complete then; None: unknown
 
 
 _Ends = Annotated[Mapping[Item[_PartitionName], Item[LogEnd]], Field(exclude_if=lambda ends: not ends)]
@@ -118,9 +109,9 @@ class TopicFact:
     cluster_id: BoundedText
     partitions: Annotated[int, Strict(), Field(ge=1, le=MOST_PARTITIONS)]
     configs: Mapping[str, Item[_Config]]
-    lives: tuple[Item[_WrittenLife], ...]
+    lives: tuple[Item[Life], ...]
     effective: _Effective = None
-    accepted_gone: _AcceptedGone = None  # the life whose deletion in Kafka a user has accepted
+    accepted_gone: _Noted = None  # the life whose deletion in Kafka a user has accepted
     ends: _Ends = field(default_factory=dict)  # of `__consumer_offsets`: the ends that a complete archive must reach
     _roots: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
@@ -130,7 +121,7 @@ class TopicFact:
         roots: list[int] = []
         holders: dict[
             tuple[int, int], int
-        ] = {}  # the newest life of a root that holds a partition, if it is not the root itself
+        ] = {}  # the newest life of a root that holds a partition, but the root itself
         for life in self.lives:
             if life.parent is not None and not 0 <= life.parent < life.life:
                 raise ValueError(f"life {life.life} of {self.topic} has parent {life.parent}")
@@ -201,10 +192,12 @@ def topic_stream(topic: str) -> str:
 
 
 TOPIC_NOTES: Final = NoteKind(
-    TopicFact,
-    NoteDamage("a topic", "bring its older version back"),
-    lambda noted: topic_stream(noted.topic),
+    TopicFact, "a topic", "bring its older version back", lambda noted: topic_stream(noted.topic)
 )
+
+
+def _notes_of(archive: Archive, topic: str) -> NoteStream[TopicFact]:
+    return TOPIC_NOTES.at(archive, topic_stream(topic))
 
 
 def is_compacted(fact: TopicFact) -> bool | None:
@@ -244,12 +237,12 @@ def _another_cluster(what: str, owner: object, cluster_id: str) -> StrangerError
 
 def read_topic(archive: Archive, topic: str) -> TopicFact | None:
     """Return the newest note of a topic."""
-    return TOPIC_NOTES.at(archive, topic_stream(topic)).read()
+    return _notes_of(archive, topic).read()
 
 
 def read_topic_history(archive: Archive, topic: str) -> list[TopicFact]:
     """Return the notes of a topic, oldest first."""
-    return [note.value for note in TOPIC_NOTES.at(archive, topic_stream(topic)).history()]
+    return [note.value for note in _notes_of(archive, topic).history()]
 
 
 def shape_in(history: Sequence[TopicFact], life: int) -> TopicFact | None:
@@ -262,32 +255,28 @@ def list_known_topics(archive: Archive) -> frozenset[str]:
     return frozenset(filter(is_topic_name, archive.store.list_directories(archive.layout.control_prefix(TOPICS))))
 
 
-def list_newest_topic_facts(archive: Archive) -> dict[str, int | None]:
-    """List the known topics, with the number of the newest fact of each; None: the topic has a directory without a fact."""
-    return {topic: max(numbers, default=None) for topic, numbers in list_topic_facts(archive).items()}
+def list_newest_topic_facts(archive: Archive) -> dict[str, int]:
+    """List the topics with a fact, with the number of the newest fact of each."""
+    return {topic: max(numbers) for topic, numbers in list_topic_facts(archive).items()}
 
 
 def list_topic_facts(archive: Archive) -> dict[str, list[int]]:
-    """List the known topics, with the numbers of their facts; empty: the topic has a directory without a fact."""
+    """List the topics with a fact, with the numbers of their facts."""
     prefix = archive.layout.control_prefix(TOPICS)
     found: dict[str, list[int]] = {}
     for item in archive.store.list(prefix):
-        topic, slash, _ = item.key.removeprefix(prefix).partition("/")
-        if slash and is_topic_name(topic):
-            number = archive.layout.parse_fact(topic_stream(topic), item.key)
-            found.setdefault(topic, []).extend([] if number is None else [number])
+        topic = item.key.removeprefix(prefix).partition("/")[0]
+        number = archive.layout.parse_fact(topic_stream(topic), item.key)
+        if number is not None and is_topic_name(topic):
+            found.setdefault(topic, []).append(number)
     return found
 
 
-def read_topic_facts(
-    archive: Archive, numbers: Mapping[str, int | None]
-) -> dict[str, TopicFact | NotWholeError | None]:
+def read_topic_facts(archive: Archive, numbers: Mapping[str, int]) -> dict[str, TopicFact | NotWholeError]:
     """Read the newest note of each topic, several at a time; an unreadable note is returned as its error."""
 
-    def read(known: tuple[str, int | None]) -> TopicFact | NotWholeError | None:
+    def read(known: tuple[str, int]) -> TopicFact | NotWholeError:
         topic, number = known
-        if number is None:
-            return None
         stream = topic_stream(topic)
         try:
             return TOPIC_NOTES.decode(read_fact(archive, stream, number), archive, stream, number)
@@ -299,15 +288,10 @@ def read_topic_facts(
 
 def read_newest_topic_facts(
     archive: Archive, wanted: Callable[[str], bool] | None = None
-) -> dict[str, TopicFact | NotWholeError | None]:
+) -> dict[str, TopicFact | NotWholeError]:
     """Read the newest fact of each known topic, or of the wanted ones, as `read_topic_facts` does."""
     known = list_newest_topic_facts(archive)
     return read_topic_facts(archive, {name: known[name] for name in known if not wanted or wanted(name)})
-
-
-def _update(archive: Archive, topic: str, change: Callable[[TopicFact | None], TopicFact | None]) -> TopicFact | None:
-    """Put the result of `change` on the newest note of a topic. Returns the note that counts afterwards."""
-    return TOPIC_NOTES.at(archive, topic_stream(topic)).update(change)
 
 
 def record_topic(
@@ -350,7 +334,7 @@ def record_topic(
         is_old_news = topic_id != wanted.current.topic_id
         return None if is_old_news else wanted
 
-    recorded = _update(archive, topic, change)
+    recorded = _notes_of(archive, topic).update(change)
     if recorded is None or topic_id not in {life.topic_id for life in recorded.lives}:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
     return recorded
@@ -399,7 +383,7 @@ def accept_gone(archive: Archive, topic: str) -> None:
             return None
         return replace(known, accepted_gone=known.current.life)
 
-    _update(archive, topic, change)
+    _notes_of(archive, topic).update(change)
 
 
 def record_ends(
@@ -428,7 +412,7 @@ def record_ends(
             return None
         return earlier.at_ms if archived[number] >= earlier.offset else earlier.whole_ms
 
-    recorded = _update(archive, topic, change)
+    recorded = _notes_of(archive, topic).update(change)
     return {} if recorded is None else recorded.ends
 
 
@@ -456,7 +440,7 @@ def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, 
             lives = (*known.lives, begun)
         return replace(known, lives=lives)
 
-    recorded = _update(archive, topic, change)
+    recorded = _notes_of(archive, topic).update(change)
     found = None if recorded is None else _branch_off(recorded, partition, parent)
     if found is None:
         raise CorruptSegmentError(f"{topic}: no control fact after one was written")
@@ -465,10 +449,8 @@ def record_branch(archive: Archive, *, topic: str, partition: int, parent: int, 
 
 def _branch_off(fact: TopicFact, partition: int, parent: int) -> tuple[int, Branch] | None:
     """Return the life that continues a partition after `parent`, and its branch; None if `parent` is its newest life."""
-    for life in fact.lives:
-        if life.parent == parent and partition in life.branches:
-            return life.life, life.branches[partition]
-    return None
+    lives = (life for life in fact.lives if life.parent == parent and partition in life.branches)
+    return next(((life.life, life.branches[partition]) for life in lives), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

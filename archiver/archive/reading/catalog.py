@@ -13,7 +13,6 @@ from archiver.archive.copies.history_doubts import history_doubts
 from archiver.archive.copies.role_logs import RoleLogs, list_all_role_logs, list_copied_topics, list_role_logs
 from archiver.archive.format.handle import Archive
 from archiver.archive.index.inventory import Inventory, PartitionInventory, read_inventory, swept_note
-from archiver.archive.index.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.notes.topics import (
     Stretch,
     TopicFact,
@@ -40,19 +39,18 @@ def read_archive(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
-    share: ShareLearned = keep_to_itself,
 ) -> list[ArchivedTopic]:
     """Read the wanted topics (default: all), also those without a record, each in one life.
 
     Without a given life, the life to read follows from docs/format.md §7 and §11. Other topics are not read. `choice`: the copies
-    to read of a compacted topic. `use`, `reads`, `report_progress` and `share` as in read_inventory.
+    to read of a compacted topic. `use`, `reads` and `report_progress` as in read_inventory.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="topics") as background:
         reading = background.submit(read_newest_topic_facts, archive, wanted)
-        inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress, share=share)
+        inventory = read_inventory(archive, wanted, use=use, reads=reads, report_progress=report_progress)
         newest = reading.result()
     lives = inventory.lives()
-    logs = _role_logs(archive, choice, wanted)
+    logs = {} if choice.is_history else list_all_role_logs(archive, wanted)
     copied_once = list_copied_topics(archive) if choice.is_history else frozenset()
     found, instances = list[ArchivedTopic](), CopyInstances(archive)
     for name in sorted(lives.keys() | newest.keys() | logs.keys()):
@@ -80,12 +78,6 @@ def _with_doubts(archive: Archive, topic: ArchivedTopic) -> ArchivedTopic:
     history = read_topic_history(archive, topic.topic)
     doubts = history_doubts(topic.topic, topic.life, topic.partitions, archive.layout, history)
     return replace(topic, notes=(*topic.notes, *doubts.values()))
-
-
-def _role_logs(
-    archive: Archive, choice: CopyChoice, wanted: Callable[[str], bool] | None = None
-) -> Mapping[str, RoleLogs]:
-    return {} if choice.is_history else list_all_role_logs(archive, wanted)
 
 
 def topic_names(archive: Archive) -> set[str]:
@@ -118,13 +110,12 @@ def find_topic(
     use: IndexUse = IndexUse.CHECK,
     reads: Wanted | None = None,
     report_problem: ReportProblem = lambda _: None,
-    share: ShareLearned = keep_to_itself,
 ) -> ArchivedTopic:
     """Read one topic in the given life, or in the one to read. A damaged control fact is reported, and so is an ignored role log.
 
-    `choice`: the copies to read of a compacted topic. `use`, `reads` and `share` as in read_inventory.
+    `choice`: the copies to read of a compacted topic. `use` and `reads` as in read_inventory.
     """
-    inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads, share=share)
+    inventory = read_inventory(archive, lambda topic: topic == name, use=use, reads=reads)
     try:
         history: Sequence[TopicFact] | None = read_topic_history(archive, name)
     except NotWholeError as error:

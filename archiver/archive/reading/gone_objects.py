@@ -22,23 +22,20 @@ def gone_error(store: ObjectStore, key: str, next_offset: int | None = None) -> 
 
     `next_offset`: the end of the object, if known.
     """
-    again = "run the same command again, but a restore, which goes on as it was planned, with another --id and an empty target"
-    swept = _swept_around(store, key)
-    if swept:
-        return SweptError(
-            f"{key}: a retention sweep took this object after its reading was planned, for its topic does not keep it any"
-            f" longer; all objects went that lay within the offsets {_spell(swept)} of its partition; {again}: it goes on"
-            " without these records"
-        )
-    if _is_covered(store, key, next_offset):
-        return SweptError(
-            f"{key}: was listed, and is gone; another object has all of its offsets, and is read in its place; {again}"
-        )
-    if _is_cleared(store, key, next_offset):
-        return SweptError(
-            f"{key}: was listed, and is gone with its copy, for another copy has taken its place, which reaches as far; {again}"
-        )
-    return CorruptSegmentError(f"{key}: was listed, and is gone; {again}")
+    why = ""
+    kind: type[CorruptSegmentError] = SweptError
+    if swept := _swept_around(store, key):
+        why = f": a retention sweep took all objects within the offsets {_spell(swept)} of its partition"
+    elif _is_covered(store, key, next_offset):
+        why = ": another object has all of its offsets, and is read in its place"
+    elif _is_cleared(store, key, next_offset):
+        why = " with its copy: another copy, which reaches as far, has taken its place"
+    else:
+        kind = CorruptSegmentError
+    return kind(
+        f"{key}: was listed, and is gone{why}; run the same command again, but a restore, which goes on as it was planned, with"
+        " another --id and an empty target"
+    )
 
 
 def _layout_of(key: str) -> Layout | None:

@@ -1,13 +1,11 @@
 """Computes the totals of `ls`: records and bytes of each topic and partition, from facts alone. Reads no body, loads no kernel."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import repeat
+from heapq import merge
+from itertools import chain, repeat
 from typing import NamedTuple
-
-import numpy as np
 
 from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.copies.copied_topic import BY_ROLES, CopyChoice, find_copied_topics, in_copies, problems_of_copied
@@ -20,13 +18,12 @@ from archiver.archive.index.inventory import (
     read_inventory,
     swept_note,
 )
-from archiver.archive.index.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.index.loaded_index import Index
 from archiver.archive.notes.topics import TopicFact, list_topic_facts, read_topic_facts, read_topic_history
 from archiver.archive.segments.partition_segments import Segment, segment_blocks
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.values.columns import Chain, Lazy, Places, total
+from archiver.process.values.columns import total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,21 +72,17 @@ class ArchiveSummary:
     """The whole archive, or one topic with its objects; `problems` names damaged and missing ones."""
 
     holdings: Sequence[Holding]
-    segments: Sequence[SegmentRow] = ()
+    segments: Iterable[SegmentRow] = ()
     strangers: Sequence[str]
     problems: Sequence[str]
     notes: Sequence[str] = ()  # unexpected facts
 
 
-def summarize(
-    archive: Archive, topic: str | None, share: ShareLearned = keep_to_itself, choice: CopyChoice = BY_ROLES
-) -> ArchiveSummary:
-    """Sum up the archive by topic, or one topic by partition; `choice`: which copies. `share` as in read_inventory."""
-    return _summarize_all(archive, share, choice) if topic is None else _summarize_topic(archive, topic, share, choice)
-
-
-def _summarize_all(archive: Archive, share: ShareLearned, choice: CopyChoice) -> ArchiveSummary:
-    found = read_contents(archive, share=share)
+def summarize(archive: Archive, topic: str | None, choice: CopyChoice = BY_ROLES) -> ArchiveSummary:
+    """Sum up the archive by topic, or one topic by partition; `choice`: which copies."""
+    if topic is not None:
+        return _summarize_topic(archive, topic, choice)
+    found = read_contents(archive)
     holdings = list_topics(found.inventory, found.fact_numbers)
     return _with_copies(archive, found.inventory, _survey_of(found.inventory, holdings, found.unreadable), choice)
 
@@ -109,27 +102,24 @@ def read_contents(
     *,
     asks_all: Index | None = None,
     report_progress: Callable[[int, int], None] = lambda _done, _total: None,
-    share: ShareLearned = keep_to_itself,
 ) -> ArchiveContents:
     """Read the contents of the wanted topics: facts of objects by the index, control facts only where lives need them.
 
-    `asks_all`, an index: reads every newest control fact, and the facts of each object itself. `report_progress` and `share` as in
-    read_inventory.
+    `asks_all`, an index: reads every newest control fact, and the facts of each object itself. `report_progress`
+    as in read_inventory.
     """
-    inventory = read_inventory(archive, wanted, asks_all=asks_all, report_progress=report_progress, share=share)
+    inventory = read_inventory(archive, wanted, asks_all=asks_all, report_progress=report_progress)
     known = {name: found for name, found in list_topic_facts(archive).items() if not wanted or wanted(name)}
     # The first life always begins at offset 0: only topics with other lives need their control facts.
     with_lives = {name for name, life in inventory.partitions if life}
-    asked = {
-        name: max(found, default=None) for name, found in known.items() if asks_all is not None or name in with_lives
-    }
+    asked = {name: max(found) for name, found in known.items() if asks_all is not None or name in with_lives}
     histories, unreadable = _newest_facts(archive, asked)
     newest = {topic: history[-1] for topic, history in histories.items()}
     return ArchiveContents(_begin_at_branches(inventory, histories), known, newest, unreadable)
 
 
-def _summarize_topic(archive: Archive, topic: str, share: ShareLearned, choice: CopyChoice) -> ArchiveSummary:
-    inventory = read_inventory(archive, lambda name: name == topic, share=share)
+def _summarize_topic(archive: Archive, topic: str, choice: CopyChoice) -> ArchiveSummary:
+    inventory = read_inventory(archive, lambda name: name == topic)
     histories, unreadable = _history(archive, topic)
     inventory = _begin_at_branches(inventory, histories)
     holdings = list_partitions(inventory, topic, _shapes(histories.get(topic, ())))
@@ -161,7 +151,7 @@ def _with_copies(
     return replace(
         summary,
         holdings=sorted([*others, *holdings], key=lambda one: (one.topic, one.life, one.partition or 0)),
-        segments=Chain([summary.segments, segments]) if topic is not None else (),
+        segments=chain(summary.segments, segments) if topic is not None else (),
         problems=list(dict.fromkeys([*summary.problems, *problems])),
         notes=[*summary.notes, *(note for one in read for note in one.notes)],
     )
@@ -178,34 +168,12 @@ def _copied(topic: ArchivedTopic, number: int | None = None) -> Holding:
     return replace(summed, copy=" + ".join(whose))
 
 
-class _SegmentRows(Lazy[SegmentRow]):
-    """The objects of a partition, in the order of their offsets."""
-
-    def __init__(self, partition: PartitionInventory) -> None:
-        self._segments = Chain([partition.segments, partition.shadowed])
-        self._read = len(partition.segments)
-        blocks = segment_blocks(self._segments)
-        base, following = (
-            np.concatenate([some.numbers(name).astype(np.int64) for some in blocks]) for name in ("base", "next")
-        )
-        self._order = np.lexsort((following, base))
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def value(self, place: int) -> SegmentRow:
-        number = int(self._order[place])
-        return SegmentRow(segment=self._segments[number], is_shadowed=number >= self._read)
-
-    def only(self, places: Places) -> "_SegmentRows":
-        found = copy(self)
-        found._order = self._order[places]  # noqa: SLF001 - of this class
-        return found
-
-
-def _rows_of(partitions: Iterable[Iterable[PartitionInventory]]) -> Sequence[SegmentRow]:
-    found = (one for some in partitions for one in some)
-    return Chain(_SegmentRows(one) for one in found if one.segments or one.shadowed)
+def _rows_of(partitions: Iterable[Iterable[PartitionInventory]]) -> Iterator[SegmentRow]:
+    """Yield the objects of each partition in the order of their offsets."""
+    for one in (one for some in partitions for one in some):
+        read = (SegmentRow(segment=found, is_shadowed=False) for found in one.segments)
+        shadowed = (SegmentRow(segment=found, is_shadowed=True) for found in one.shadowed)
+        yield from merge(read, shadowed, key=lambda row: (row.segment.facts.base, row.segment.facts.next))
 
 
 def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Sequence[str]) -> ArchiveSummary:
@@ -217,7 +185,7 @@ def _survey_of(inventory: Inventory, holdings: Sequence[Holding], unreadable: Se
     )
 
 
-def _newest_facts(archive: Archive, numbers: Mapping[str, int | None]) -> tuple[dict[str, list[TopicFact]], list[str]]:
+def _newest_facts(archive: Archive, numbers: Mapping[str, int]) -> tuple[dict[str, list[TopicFact]], list[str]]:
     found = read_topic_facts(archive, numbers)
     readable = {topic: [fact] for topic, fact in found.items() if isinstance(fact, TopicFact)}
     return readable, [str(error) for error in found.values() if isinstance(error, NotWholeError)]
@@ -271,8 +239,7 @@ def swept_notes(inventory: Inventory) -> list[str]:
 
 def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:
     """Sum up each life of each topic; `known`: topics that may have no segment at all."""
-    lives = {*inventory.partitions, *((damage.key.topic, damage.key.life) for damage in inventory.damaged)}
-    lives |= {(topic, 0) for topic in set(known) - {topic for topic, _ in lives}}
+    lives = {topic: {0} for topic in known} | inventory.lives()
     return [
         _sum_up(
             topic,
@@ -281,18 +248,16 @@ def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:
             list(inventory.partitions.get((topic, life), {}).values()),
             sum(map(len, inventory.damage_of(topic, life).values())),
         )
-        for topic, life in sorted(lives)
+        for topic in sorted(lives)
+        for life in sorted(lives[topic])
     ]
 
 
 def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, Collection[int]]) -> list[Holding]:
     """Sum up each partition of a topic in all its lives; `shapes` has the partitions of each life."""
-    lives = {life for name, life in inventory.partitions if name == topic} | set(shapes)
-    lives |= {damage.key.life for damage in inventory.damaged if damage.key.topic == topic}
     rows: list[Holding] = []
-    for life in sorted(lives):
-        partitions = inventory.partitions.get((topic, life), {})
-        damaged = inventory.damage_of(topic, life)
+    for life in sorted(inventory.lives().get(topic, set()) | set(shapes)):
+        partitions, damaged = inventory.partitions.get((topic, life), {}), inventory.damage_of(topic, life)
         for number in sorted({*partitions, *damaged, *shapes.get(life, ())}):
             found = partitions.get(number, EMPTY_PARTITION)
             rows.append(_sum_up(topic, life, number, [found], len(damaged.get(number, ()))))

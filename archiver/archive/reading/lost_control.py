@@ -45,8 +45,8 @@ def _gaps(there: Iterable[int], until: int) -> Iterator[range]:
         start = number + 1
 
 
-def lost_control_objects(archive: Archive, newest_holds: Mapping[str, int]) -> tuple[list[str], list[str]]:
-    """Find missing control objects. Returns problems and notes. `newest_holds`: the newest holds in the index.
+def lost_control_objects(archive: Archive, newest_holds: Mapping[str, int]) -> list[str]:
+    """Find missing control objects. `newest_holds`: the newest holds in the index.
 
     A sweep may delete the notes of a finished restore meanwhile, so a restore with a finding is listed again.
     """
@@ -56,13 +56,7 @@ def lost_control_objects(archive: Archive, newest_holds: Mapping[str, int]) -> t
     for restore_id in sorted({restore_id for restore_id, _ in _lost_of_restores(archive, there)}):
         again = _ControlListing(archive, layout.control_prefix(f"{RESTORES}/{restore_id}"))
         problems += [text for _, text in _lost_of_restores(archive, again)]
-    half_gone = sorted({target.split("/")[1] for target in _half_gone(there)})
-    notes = [
-        f"{layout.control_prefix(f'{RESTORES}/{restore_id}')}: a retention sweep deletes what this restore has noted, or was"
-        " stopped before it was done; the next one goes on"
-        for restore_id in half_gone
-    ]
-    return problems, notes
+    return problems
 
 
 class _ControlListing:

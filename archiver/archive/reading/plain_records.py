@@ -12,7 +12,6 @@ from archiver.archive.copies.archived_topic import ArchivedTopic, problems_withi
 from archiver.archive.copies.copied_topic import BY_ROLES, CopyChoice
 from archiver.archive.format.handle import Archive
 from archiver.archive.index.inventory import EMPTY_PARTITION
-from archiver.archive.index.learned_facts import ShareLearned, keep_to_itself
 from archiver.archive.reading.catalog import ReportProblem, find_topic
 from archiver.archive.reading.reader import read_parts
 from archiver.archive.segments.parts import FactsOfParts, parts_within, with_planned
@@ -24,7 +23,6 @@ from archiver.errors import NotWholeError, SweptError, UsageError
 from archiver.store.port import ObjectStore
 
 _LARGE_BYTES: Final = 64 * 1024  # keys, values and headers up to so many bytes become Python values together
-_HEADERS_AT_ONCE: Final = 200  # small headers of a large record
 _PIECE_BYTES: Final = 3 * 16 * 1024  # base64 encodes three bytes at a time
 
 
@@ -80,7 +78,6 @@ def follow_records(
     selection: Selection = ALL_RECORDS,
     choice: CopyChoice = BY_ROLES,
     use: IndexUse = IndexUse.CHECK,
-    share: ShareLearned = keep_to_itself,
 ) -> Iterator[dict[str, Any]]:
     """Read a topic, and follow newly archived records until stopped. Each problem is reported once."""
     told: set[str] = set()
@@ -94,7 +91,7 @@ def follow_records(
 
     while True:
         reads = wanted_of(partition, selection, positions)
-        topic = find_topic(archive, name, choice=choice, use=use, reads=reads, report_problem=report_once, share=share)
+        topic = find_topic(archive, name, choice=choice, use=use, reads=reads, report_problem=report_once)
         if topic.fact is not None:
             fact, root_before = topic.fact, root
             root = fact.root(topic.life)
@@ -225,26 +222,19 @@ class _HeadersInPieces(_InPieces):
         self._headers = headers
 
     def pieces(self) -> Iterator[str]:
-        yield "["
-        lead, few = "", list[tuple[memoryview, memoryview | None]]()
+        lead = "["
         for key, value in self._headers:
-            is_large = len(key) + len(value or b"") > _LARGE_BYTES
-            if few and (is_large or len(few) >= _HEADERS_AT_ONCE):
-                yield lead + _spell_headers(few)
-                lead, few = ", ", []
-            if is_large:
+            header = [_spell_value(key), _spell_value(value)]
+            if any(isinstance(one, _InPieces) for one in header):
                 yield f"{lead}["
-                yield from _pieces(_spell_value(key))
+                yield from _pieces(header[0])
                 yield ", "
-                yield from _pieces(_spell_value(value))
-                lead = "], "
+                yield from _pieces(header[1])
+                yield "]"
             else:
-                few.append((key, value))
-        yield (lead + _spell_headers(few) if few else lead.removesuffix(", ")) + "]"
-
-
-def _spell_headers(headers: Iterable[tuple[bytes | memoryview, bytes | memoryview | None]]) -> str:
-    return json.dumps([[_spell_value(key), _spell_value(value)] for key, value in headers], ensure_ascii=False)[1:-1]
+                yield f"{lead}{json.dumps(header, ensure_ascii=False)}"
+            lead = ", "
+        yield "[]" if lead == "[" else "]"
 
 
 def _spell_value(value: bytes | memoryview | None) -> Mapping[str, str] | _InPieces | None:

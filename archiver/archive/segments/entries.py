@@ -5,6 +5,7 @@ from typing import Final, NamedTuple, cast
 
 import numpy as np
 
+from archiver.archive.format.layout import SegmentKey
 from archiver.archive.segments.segment_facts import NOT_IN_ALL, Bounds, Hole, SegmentFacts
 from archiver.process.values.columns import Numbers, Places, Texts, narrow, same
 
@@ -31,15 +32,13 @@ class Traits(NamedTuple):
     encryption: str
 
 
-class Entry(NamedTuple):
-    """An index entry: one object of a topic with its facts or bounds."""
+class IndexEntry(NamedTuple):
+    """The index entry of one object, with its facts or bounds. It holds only for an object of this key, this size and this ETag."""
 
-    partition: int
-    is_merged: bool
+    key: SegmentKey
     size: int
     etag: str
     facts: SegmentFacts | Bounds
-    rewrite: int = 0  # by the name of a merged object
 
 
 class Entries:
@@ -56,21 +55,20 @@ class Entries:
         self.traits = tuple(traits)
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> "Entries":
+    def of(cls, entries: Sequence[IndexEntry]) -> "Entries":
         facts = [entry.facts for entry in entries]
-        known = [one if isinstance(one, SegmentFacts) else _empty(one) for one in facts]
         traits: dict[Traits | None, int] = {}
         kinds = [traits.setdefault(_traits_of(one), len(traits)) for one in facts]
         columns: dict[str, Numbers | Texts] = {
-            name: narrow(np.array([_number(one, name) for one in known], np.int64)) for name in NUMBERS
+            name: narrow(np.array([_number(one, name) for one in facts], np.int64)) for name in NUMBERS
         }
         columns |= {
-            "partition": narrow(np.array([entry.partition for entry in entries], np.int64)),
-            "merged": np.array([entry.is_merged for entry in entries], bool),
-            "rewrite": narrow(np.array([entry.rewrite for entry in entries], np.int64)),
+            "partition": narrow(np.array([entry.key.partition for entry in entries], np.int64)),
+            "merged": np.array([entry.key.next is not None for entry in entries], bool),
+            "rewrite": narrow(np.array([entry.key.rewrite for entry in entries], np.int64)),
             "size": narrow(np.array([entry.size for entry in entries], np.int64)),
             "etag": Texts.of([entry.etag for entry in entries]),
-            "sha256": Texts.of([one.sha256 for one in known]),
+            "sha256": Texts.of([one.sha256 if isinstance(one, SegmentFacts) else "" for one in facts]),
             "kind": narrow(np.array(kinds, np.int64)),
         }
         return cls(columns, list(traits))
@@ -138,15 +136,18 @@ class Entries:
         facts = self.facts(place) if self.traits[self.numbers("kind")[place]] is not None else None
         return facts if isinstance(facts, SegmentFacts) else None
 
-    def entry(self, place: int) -> Entry:
-        return Entry(
-            partition=int(self.numbers("partition")[place]),
-            is_merged=bool(self.numbers("merged")[place]),
-            size=int(self.numbers("size")[place]),
-            etag=self.texts("etag")[place],
-            facts=self.facts(place),
-            rewrite=int(self.numbers("rewrite")[place]),
+    def entry(self, place: int, topic: str, life: int) -> IndexEntry:
+        facts, partition, rewrite = self.facts(place), self.numbers("partition")[place], self.numbers("rewrite")[place]
+        named_next = facts.next if self.numbers("merged")[place] else None
+        key = SegmentKey(
+            topic=topic,
+            life=life,
+            partition=int(partition),
+            base=facts.base,
+            next=named_next,
+            rewrite=int(rewrite),
         )
+        return IndexEntry(key, int(self.numbers("size")[place]), self.texts("etag")[place], facts)
 
 
 def _traits_of(facts: SegmentFacts | Bounds) -> Traits | None:
@@ -155,33 +156,12 @@ def _traits_of(facts: SegmentFacts | Bounds) -> Traits | None:
     return Traits(*(getattr(facts, name) for name in Traits._fields))
 
 
-def _number(facts: "SegmentFacts | _Unknown", name: str) -> int:
-    value: int | None = getattr(facts, name)
+def _number(facts: SegmentFacts | Bounds, name: str) -> int:
+    """Return the value of a column; for an object of v1.0, which has no facts, 0 where its bounds do not show it."""
+    if isinstance(facts, Bounds) and name == "records":
+        return facts.last - facts.first + 1
+    value: int | None = getattr(facts, name, None if name in NOT_IN_ALL else 0)
     return NOT_TOLD if value is None else value
-
-
-class _Unknown(NamedTuple):
-    """Column values for an object of v1.0, which has no facts."""
-
-    base: int
-    first: int
-    last: int
-    next: int
-    records: int
-    tombstones: int = 0
-    min_timestamp: int = 0
-    max_timestamp: int = 0
-    bytes: int = 0
-    largest_record: int = 0
-    source_bytes: int = 0
-    digest: int = 0
-    unserved: int = NOT_TOLD
-    stable_end: int = NOT_TOLD
-    sha256: str = ""
-
-
-def _empty(bounds: Bounds) -> _Unknown:
-    return _Unknown(bounds.base, bounds.first, bounds.last, bounds.next, bounds.last - bounds.first + 1)
 
 
 def can_be(columns: Mapping[str, Numbers]) -> Numbers:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from archiver.archive.format.layout import SegmentKey, offsets_name, stem_of
-from archiver.archive.segments.entries import Entries, Entry
+from archiver.archive.segments.entries import Entries, IndexEntry
 from archiver.archive.segments.listing import Partition, moment_of, ticks_of
 from archiver.archive.segments.segment_facts import Bounds, Hole, HoleCause, SegmentFacts, check_named
 from archiver.process.values.columns import Chain, Lazy, Numbers, Places, as_slice, chunks
@@ -31,9 +31,8 @@ class Segment:
         check_named(self.facts, self.key.base, self.key.next, self.object_key)
 
     @property
-    def entry(self) -> Entry:
-        """The object's facts or bounds, without topic and life."""
-        return Entry(self.key.partition, self.key.next is not None, self.size, self.etag, self.facts, self.key.rewrite)
+    def entry(self) -> IndexEntry:
+        return IndexEntry(self.key, self.size, self.etag, self.facts)
 
     @property
     def put_ticks(self) -> int:
@@ -75,16 +74,14 @@ class Segments(Lazy[Segment]):
 
     def value(self, place: int) -> Segment:
         row = self._rows.start + place if isinstance(self._rows, slice) else int(self._rows[place])
-        known, put, (topic, life, number) = self._entries.entry(row), int(self.put[place]), self.partition
-        named_next = known.facts.next if known.is_merged else None
-        base = known.facts.base
+        (key, size, etag, facts), put = self._entries.entry(row, *self.partition[:2]), int(self.put[place])
         return Segment(
-            key=SegmentKey(topic=topic, life=life, partition=number, base=base, next=named_next, rewrite=known.rewrite),
-            object_key=f"{self.stem}{offsets_name(base, named_next, known.rewrite)}",
-            size=known.size,
-            etag=known.etag,
+            key=key,
+            object_key=f"{self.stem}{offsets_name(key.base, key.next, key.rewrite)}",
+            size=size,
+            etag=etag,
             put_at=None if put == _UNKNOWN else moment_of(put),
-            facts=known.facts,
+            facts=facts,
         )
 
     def numbers(self, name: str) -> Numbers:
@@ -126,18 +123,9 @@ class Segments(Lazy[Segment]):
         return self.only(np.flatnonzero((self.put == _UNKNOWN) | (self.put >= moment_s * 1_000_000)))
 
     @property
-    def first_put(self) -> datetime | None:
-        known = self.put[self.put != _UNKNOWN]
-        return moment_of(int(known.min())) if len(known) else None
-
-    @property
     def last_put(self) -> datetime | None:
         known = self.put[self.put != _UNKNOWN]
         return moment_of(int(known.max())) if len(known) else None
-
-    def with_holes(self) -> "Segments":
-        """Return the segments with holes."""
-        return self.only(self.places_with_holes())
 
     def places_with_holes(self) -> Places:
         """Return the places of segments with holes."""
@@ -146,7 +134,8 @@ class Segments(Lazy[Segment]):
 
     def facts_with_holes(self) -> Iterator[SegmentFacts]:
         """Make the facts of the segments with holes."""
-        return (one.facts for one in self.with_holes() if isinstance(one.facts, SegmentFacts))
+        with_holes = self.only(self.places_with_holes())
+        return (one.facts for one in with_holes if isinstance(one.facts, SegmentFacts))
 
     def origins(self) -> dict[tuple[str, str], int]:
         """Count the objects by the topic id and cluster id of their facts."""

@@ -13,7 +13,7 @@ from archiver.archive.format.control import (
     only_fact,
 )
 from archiver.archive.format.fact_model import BoundedText, Item, LeaderEpoch, Number
-from archiver.archive.format.note_stream import NoteDamage, NoteKind, NoteStream
+from archiver.archive.format.note_stream import NoteKind, NoteStream
 from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.notes.topics import PartitionSource, list_known_topics
 from archiver.backup.partition.segment_sink import SegmentSink
@@ -90,8 +90,8 @@ class _NotedStart:
 
 
 _OLDER: Final = "bring its older version back"
-_PRESENT: Final = NoteKind(_Present, NoteDamage("the topics at the first start", _OLDER))
-_STARTS: Final = NoteKind(_NotedStart, NoteDamage("a partition's first offset", _OLDER))
+_PRESENT: Final = NoteKind(_Present, "the topics at the first start", _OLDER)
+_STARTS: Final = NoteKind(_NotedStart, "a partition's first offset", _OLDER)
 
 
 class StartOffsets:

@@ -8,8 +8,8 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import CopyKey, SegmentKey
 from archiver.archive.index.archived_end import ArchivedEnd, position_of, position_of_copy
 from archiver.archive.index.fresh_entries import FreshEntries
-from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.notes.topics import PartitionSource
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.segment_writer import FinishedSegment
 
 

@@ -44,13 +44,11 @@ class GoneTopics:
             return
         self._read_at_s = self._clock()
         self.names = frozenset(
-            name
-            for name, fact in facts.items()
-            if fact is not None and not (isinstance(fact, TopicFact) and fact.is_accepted_gone)
+            name for name, fact in facts.items() if not (isinstance(fact, TopicFact) and fact.is_accepted_gone)
         )
         _report(sorted(self.names - known))
 
-    async def _read(self) -> Mapping[str, TopicFact | NotWholeError | None]:
+    async def _read(self) -> Mapping[str, TopicFact | NotWholeError]:
         return await self._pool.call(read_newest_topic_facts, self._archive, self._missing.__contains__)
 
 

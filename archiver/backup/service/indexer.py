@@ -11,11 +11,12 @@ from typing import Final
 from archiver.archive.format.control import newest_numbers
 from archiver.archive.format.handle import Archive
 from archiver.archive.index.fresh_entries import FreshEntries
-from archiver.archive.index.index_file import NOTHING_SEEN, Directory, IndexEntry, SeenControl
+from archiver.archive.index.index_file import NOTHING_SEEN, Directory, SeenControl
 from archiver.archive.index.index_generations import MOST_FILES, append_to_index, merge_index, read_index
 from archiver.archive.index.inventory import learn_unknown
 from archiver.archive.notes.holds import HOLDS
 from archiver.archive.notes.topics import list_newest_topic_facts
+from archiver.archive.segments.entries import IndexEntry
 from archiver.errors import StoppedError, StoreTemporaryError
 from archiver.process.running.signals import unless_stopped
 from archiver.process.running.workers import workers
@@ -99,7 +100,7 @@ class Indexer:
             {
                 topic: number
                 for topic, number in known.items()
-                if number is not None and (topic in topics or number > seen.newest_facts.get(topic, -1))
+                if topic in topics or number > seen.newest_facts.get(topic, -1)
             },
             {name: number for name, number in holds.items() if number > seen.newest_holds.get(name, -1)},
         )

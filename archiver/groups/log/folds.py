@@ -16,7 +16,7 @@ from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.format.control import list_numbers, newest_numbers, read_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import FOLDS, is_partition_number
-from archiver.archive.format.note_stream import NoteDamage, NoteKind
+from archiver.archive.format.note_stream import NoteKind
 from archiver.archive.index.inventory import EMPTY_PARTITION
 from archiver.archive.notes.topics import Stretch
 from archiver.codec.frame import Frame
@@ -62,7 +62,8 @@ def fold_stream(life: int, partition: int) -> str:
 
 _KIND: Final = NoteKind(
     FoldFact,
-    NoteDamage("a fold", "bring its older version back"),
+    "a fold",
+    "bring its older version back",
     lambda noted: fold_stream(noted.fold.life, noted.fold.partition),
 )
 

@@ -187,7 +187,7 @@ def _topic_facts(archive: Archive, report_problem: ReportProblem) -> dict[str, T
     for name, fact in read_newest_topic_facts(archive).items():
         if isinstance(fact, NotWholeError):
             report_problem(str(fact))
-        elif fact is not None:
+        else:
             found[name] = fact
     return found
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.copies.copied_topic import Pins
 from archiver.archive.format.handle import Archive
-from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.reading.catalog import read_archive
 from archiver.config.model import IndexUse
 from archiver.process.output.progress import make_asking_reporter
@@ -47,7 +46,6 @@ class Planner:
             use=self._index,
             reads=self._request.wanted.of,
             report_progress=make_asking_reporter(self._notice),
-            share=share_learned,
         )
         planned = plan_restore(archived, targets, self._request)
         self.lives |= dict.fromkeys(map(_note_of_lives, (one for one in archived if one.other_lives)))

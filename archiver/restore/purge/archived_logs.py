@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from archiver.archive.copies.copied_topic import BY_ROLES, CopiedTopic, find_copied_topics
 from archiver.archive.format.handle import Archive
 from archiver.archive.index.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, read_inventory
-from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.notes.topics import TopicFact, read_topic
 from archiver.archive.reading.catalog import join_lives
 from archiver.archive.segments.partition_segments import blocks_of
@@ -117,7 +116,7 @@ class ArchivedLogs:
         read = {topic for topic, of in new if lives[topic, of] is not None or facts[topic] is None}
         if read:
             # Topics are deleted because of this, so each object's facts are read; the index is not trusted.
-            inventory = read_inventory(self._archive, read.__contains__, use=IndexUse.IGNORE, share=share_learned)
+            inventory = read_inventory(self._archive, read.__contains__, use=IndexUse.IGNORE)
             copied = {one.topic: one for one in find_copied_topics(self._archive, inventory, read.__contains__)[0]}
             self._unknown |= {which for which in new if facts[which[0]] is None and self._has(inventory, which[0])}
             for (topic, topic_id), found in lives.items():

@@ -16,7 +16,6 @@ from archiver.archive.copies.archived_topic import ArchivedTopic, problems_withi
 from archiver.archive.copies.copied_topic import CopyChoice
 from archiver.archive.format.handle import Archive, archive_of
 from archiver.archive.index.inventory import EMPTY_PARTITION
-from archiver.archive.index.learned_facts import share_learned
 from archiver.archive.reading.catalog import find_topic
 from archiver.archive.reading.reader import fetch_parts, open_part
 from archiver.archive.segments.partition_segments import SegmentSlice, blocks_of
@@ -113,7 +112,6 @@ def _find(
         use=options.storage.index,
         reads=reads,
         report_problem=report_problem,
-        share=share_learned,
     )
     for note in found.notes:
         log.warning("%s", note)

@@ -1,22 +1,16 @@
 """The index of facts on a real S3: what is asked of the store with it, and without, and when it is wrong."""
 
-import logging
 import signal
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.index.index_file import IndexEntry
-from archiver.archive.index.index_generations import append_to_index, merge_index, read_index
-from archiver.archive.index.inventory import Inventory, read_inventory
-from archiver.archive.index.learned_facts import share_learned
+from archiver.archive.format.layout import Layout
+from archiver.archive.index.index_generations import read_index
+from archiver.archive.index.inventory import read_inventory
 from archiver.archive.segments.listing import list_segments
 from archiver.config.model import StorageConfig
-from archiver.store.port import ObjectKind
 from archiver.store.s3 import S3Store
 from tests.support.brokers import Broker, Bucket, GivenS3
 from tests.support.faulty_s3 import FaultyS3
@@ -25,78 +19,8 @@ from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site, errors_of
-from tests.support.segments import facts_of
 
 pytestmark = pytest.mark.s3
-
-LAYOUT = Layout("an/archive")
-SEGMENTS = 40
-
-
-class Site:
-    """An archive behind a proxy that counts requests."""
-
-    def __init__(self, bucket: Bucket, proxy: FaultyS3) -> None:
-        self.proxy = proxy
-        self.store = S3Store(StorageConfig(url=bucket.url, endpoint=proxy.endpoint))
-
-    def put(self, base: int, body: bytes = b"") -> IndexEntry:
-        key = SegmentKey(topic="t", partition=0, base=base)
-        content, known = body or b"segment %06d" % base, facts_of(base, base + 1)
-        etag = self.store.put_if_absent(LAYOUT.segment_key(key), content, known.to_metadata(), kind=ObjectKind.SEGMENT)
-        assert etag is not None
-        return IndexEntry(key, len(content), etag, known)
-
-    def read(self) -> tuple[Inventory, int]:
-        """The inventory, and how many HEADs it took."""
-        before = self.proxy.requests.get("HEAD", 0)
-        return read_inventory(Archive(self.store, LAYOUT), share=share_learned), self.proxy.requests.get(
-            "HEAD", 0
-        ) - before
-
-
-@pytest.fixture
-def proxied(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.s3.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.s3.secret_key)
-    with FaultyS3(bucket.s3.endpoint) as proxy:
-        yield Site(bucket, proxy)
-
-
-@pytest.fixture
-def entries(proxied: Site) -> list[IndexEntry]:
-    with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(proxied.put, range(SEGMENTS)))
-
-
-def test_the_listing_is_believed_and_not_the_index(proxied: Site, entries: Sequence[IndexEntry]) -> None:
-    """One object was replaced by another of its size, one was swept, one is damaged and none is in the index."""
-    append_to_index(Archive(proxied.store, LAYOUT), entries[:-1])
-    replaced, swept, unknown = entries[1], entries[5], entries[-1]
-    proxied.store.delete([LAYOUT.segment_key(one.key) for one in (replaced, swept, unknown)])
-    again = proxied.put(1, b"SEGMENT 000001")
-    assert (again.size, again.etag == replaced.etag) == (replaced.size, False)
-    proxied.store.put_if_absent(LAYOUT.segment_key(unknown.key), b"segment 000039", {}, kind=ObjectKind.SEGMENT)
-    inventory, heads = proxied.read()
-    assert heads == 3  # and what lies before the one that was swept
-    assert [LAYOUT.segment_key(one.key) for one in inventory.damaged] == [LAYOUT.segment_key(unknown.key)]
-    assert [str(gap) for gap in inventory.partitions["t", 0][0].gaps] == ["5-5"]
-
-    merge_index(Archive(proxied.store, LAYOUT))
-    assert proxied.read() == (inventory, 3)
-    append_to_index(Archive(proxied.store, LAYOUT), [again])
-    assert proxied.read() == (inventory, 2)
-
-
-def test_an_index_that_cannot_be_read_is_told_once_and_stops_nobody(
-    proxied: Site, entries: Sequence[IndexEntry], caplog: pytest.LogCaptureFixture
-) -> None:
-    append_to_index(Archive(proxied.store, LAYOUT), entries)
-    proxied.store.delete([LAYOUT.index_key(0, 0)])
-    proxied.store.put_if_absent(LAYOUT.index_key(0, 0), b"", {}, kind=ObjectKind.FACT)
-    with caplog.at_level(logging.INFO, "archiver"):
-        assert proxied.read()[1] == SEGMENTS
-    assert len([text for text in caplog.messages if "index of facts" in text]) == 1
 
 
 # --- who writes it
@@ -121,15 +45,6 @@ def unknown_to_index(site: ArchiveSite) -> tuple[int, int]:
             unknown += row < 0
             assert row < 0 or known.entries.facts(row) == truth[one.item.key]
     return len(listing.segments), unknown
-
-
-@pytest.mark.kafka
-def test_a_backup_tells_what_it_has_put(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
-    for _ in range(2):
-        send(broker_41, topic, 3)
-        assert errors_of(site.back_up(broker_41.bootstrap, topic, records=10)) == {}
-    assert unknown_to_index(site) == (6, 0)
 
 
 # --- what a backup that was killed has put

@@ -8,7 +8,6 @@ import pytest
 
 from archiver.archive.index.archived_end import position_of
 from archiver.cli.main import main
-from archiver.errors import CorruptSegmentError
 from archiver.upkeep.object_check import Level
 from tests.support.brokers import Broker
 from tests.support.bucket_archive import BucketArchive
@@ -136,21 +135,6 @@ def test_verify(site: ArchiveSite, archive: BucketArchive, level: Level) -> None
     assert "old-0: offsets 27-36 are in no object" in problem
 
 
-def test_inspect(site: ArchiveSite, archive: BucketArchive, capsys: pytest.CaptureFixture[str]) -> None:
-    (key,) = put_old(archive, "old", [Rec(at, NOW_MS, -1, b"k", b"v") for at in range(10)], each=10)
-    exit_code, lines, err = run(site, capsys, "inspect", key)
-    assert (exit_code, err) == (0, "")
-    assert "AvroKafkaRecord-v1.0" in lines[0]
-    assert lines[-3:] == ["structure: ok", "facts: ok", "records: ok"]
-
-
-def test_a_writer_does_not_go_on_behind_what_does_not_say_whose_it_is(archive: BucketArchive) -> None:
-    """Its topic may have been deleted and created again since: lives never mix."""
-    put_old(archive, "old", [Rec(at, NOW_MS, -1, b"k", b"v") for at in range(10)], each=10)
-    with pytest.raises(CorruptSegmentError, match="the newest segment has no facts"):
-        position_of(archive.handle, "old", 0, 0)
-
-
 @pytest.mark.kafka
 def test_a_restore(
     site: ArchiveSite, archive: BucketArchive, broker_41: Broker, java_oracle: JavaOracle, topic: str, seed: int
@@ -192,13 +176,3 @@ def test_a_file_that_is_damaged_behind_its_first_block_is_skipped_whole(
         assert missing.startswith(f"offsets 30-59 in {old_key(topic, 0, 30)}: ")
         found = java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records[0]
         assert without_offsets(found) == without_offsets([*old[:30], *old[60:]])
-
-
-def test_a_file_that_is_no_archive_is_named(
-    site: ArchiveSite, archive: BucketArchive, capsys: pytest.CaptureFixture[str]
-) -> None:
-    key = old_key("old", 0, 0)
-    put(archive, key, b"something else")
-    exit_code, _, err = run(site, capsys, "cat", "old")
-    assert exit_code == 3
-    assert key in err

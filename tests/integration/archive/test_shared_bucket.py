@@ -1,6 +1,5 @@
 """A bucket that others may write to: what they can do to an archive, what versions and Object Lock bring back (docs/security.md)."""
 
-import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -127,20 +126,6 @@ def test_each_key_is_written_once_and_under_the_condition(broker_41: Broker, top
     assert [record.offset for record in read_partitions(locked.bucket, topic)[0]] == list(range(35))
 
 
-def test_damage_in_the_place_of_an_object_is_found_and_its_older_version_comes_back(
-    broker_41: Broker, topic: str, locked: ArchiveSite
-) -> None:
-    segments = archived(broker_41, topic, locked)
-    key = segments[1].key
-    overwrite(locked, key, b"nothing of ours", {})
-    found = locked.verify(broker_41.bootstrap, [topic], Level.COUNTS)
-    assert any(key in problem for problem in found.problems)
-    assert told_by_the_page(locked) == {key}
-    bring_back(locked, key)
-    assert locked.verify(broker_41.bootstrap, [topic], Level.RECORDS).is_whole
-    assert read_segments(locked.bucket, topic) == segments
-
-
 def test_an_object_that_is_whole_in_itself_is_told_by_the_index_by_kafka_and_by_its_versions(
     broker_41: Broker, topic: str, locked: ArchiveSite, tmp_path: Path
 ) -> None:
@@ -208,18 +193,3 @@ def test_a_deleted_object_is_missed_and_comes_back_without_its_marker(
     else:
         client.delete_object(**bypass)  # type: ignore[arg-type]
         assert key not in versions_of(locked)
-
-
-def test_minio_knows_no_policy_by_that_condition(bucket: Bucket) -> None:
-    """When a MinIO does, docs/security.md is to say so."""
-    resource = f"arn:aws:s3:::{bucket.name}/*"
-    statement = {
-        "Effect": "Deny",
-        "Principal": "*",
-        "Action": "s3:PutObject",
-        "Resource": resource,
-        "Condition": {"Null": {"s3:if-none-match": "true"}},
-    }
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-    with pytest.raises(ClientError, match=r"MalformedPolicy|invalid condition key"):
-        open_client(bucket.s3).put_bucket_policy(Bucket=bucket.name, Policy=policy)

@@ -892,7 +892,7 @@ def test_ls_shows_which_copy_is_read() -> None:
         (0, "b/3 + a/1", 2),
         (1, "a/1", 1),
     ]
-    assert len(topic.segments) == 4
+    assert len(list(topic.segments)) == 4
     of_a = summarize(bench.archive, T, choice=CopyChoice(instance="a"))
     assert [(one.partition, one.copy, one.segments) for one in of_a.holdings] == [(0, "", 1), (1, "a/1", 1)]
     history = summarize(bench.archive, T, choice=CopyChoice(is_history=True))

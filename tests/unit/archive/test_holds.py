@@ -6,20 +6,17 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.notes.holds import Hold, add_hold, read_holds, release_hold
-from archiver.errors import NotWholeError, StoreTemporaryError, UsageError
+from archiver.errors import NotWholeError, UsageError
 from archiver.store.port import ObjectKind
 from tests.support.json_mutations import bend
 from tests.support.memory_store import MemoryStore
-from tests.support.racing_store import LossyStore, RacingStore
+from tests.support.racing_store import RacingStore
 
 LAYOUT = Layout("p")
-MOST = 2**63 - 1
 CASE = Hold(name="case-7", topics="orders*", from_ms=5, until_ms=9, reason="a case", by="Ann", added_ms=100)
 
 
@@ -37,24 +34,6 @@ def fact_of(**changed: object) -> dict[str, Any]:
     return {"format": 1, **asdict(CASE), **changed}
 
 
-times = st.none() | st.integers(-MOST, MOST)
-texts = st.text(max_size=40)
-
-
-@settings(max_examples=30)
-@given(times, times, texts, texts, st.integers(0, MOST))
-def test_a_hold_is_read_as_it_was_added(
-    from_ms: int | None, until_ms: int | None, reason: str, by: str, added_ms: int
-) -> None:
-    ends = (from_ms, until_ms)
-    if from_ms is not None and until_ms is not None:
-        ends = min(from_ms, until_ms), max(from_ms, until_ms)
-    hold = replace(CASE, from_ms=ends[0], until_ms=ends[1], reason=reason, by=by, added_ms=added_ms)
-    archive = Archive(MemoryStore(), LAYOUT)
-    add_hold(archive, hold)
-    assert read_holds(archive) == {"case-7": hold}
-
-
 def test_all_holds_are_read_also_released_ones(archive: Archive) -> None:
     assert read_holds(archive) == {}
     other = replace(CASE, name="a.case", from_ms=None, until_ms=None)
@@ -64,15 +43,6 @@ def test_all_holds_are_read_also_released_ones(archive: Archive) -> None:
     assert released == replace(CASE, released_ms=200, released_by="Bob")
     assert read_holds(archive) == {"a.case": other, "case-7": released}
     assert [one.is_in_force for one in (CASE, released)] == [True, False]
-
-
-def test_topics_are_matched_whole() -> None:
-    assert [CASE.matches(topic) for topic in ("orders", "orders.eu", "my-orders", "payments")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
 
 
 @pytest.mark.parametrize(
@@ -121,10 +91,7 @@ def test_a_name_that_cannot_stand_in_a_key_is_refused(archive: Archive, name: st
     "changed",
     [
         {"reason": "x" * 2049},
-        {"by": "x" * 2049},
-        {"topics": "x" * 2049},
         {"from_ms": -(2**63), "until_ms": None},
-        {"until_ms": 2**63},
         {"added_ms": -1},
     ],
 )
@@ -161,18 +128,9 @@ def test_times_that_end_before_they_begin_are_refused() -> None:
     [
         (fact_of(name="case-8"), "it names something else than its key"),
         (fact_of(from_ms=10), "it ends before it begins"),
-        (fact_of(from_ms=True), "a number"),
-        (fact_of(from_ms="5"), "a number"),
-        (fact_of(until_ms=2**63), "a number of at most"),
-        (fact_of(released_ms="no"), "a number"),
         (fact_of(released_ms=-1), "a number of at least"),
-        (fact_of(topics=["orders"]), "a text"),
-        (fact_of(reason=None), "a text"),
-        (fact_of(by="x" * 2049), "a text of at most"),
         ({name: value for name, value in fact_of().items() if name != "topics"}, "topics is missing"),
         (b"{", "not JSON"),
-        (b"[]", "not a control fact"),
-        ({"format": 2}, "is newer"),
     ],
 )
 def test_a_hold_that_cannot_be_read_holds_everything_up(fact: object, why: str) -> None:
@@ -221,30 +179,6 @@ def test_who_released_first_has_released_it(archive: Archive) -> None:
     add_hold(raced, CASE)
     store.before = [lambda: release_hold(raced, "case-7", by="Eve", now_ms=199)]
     assert release_hold(raced, "case-7", by="Bob", now_ms=200).released_by == "Eve"
-    assert len(store.objects) == 2
-
-
-def test_of_two_who_add_a_hold_of_one_name_the_slower_is_told() -> None:
-    store = RacingStore()
-    archive = Archive(store, LAYOUT)
-    store.before = [lambda: add_hold(archive, replace(CASE, by="Eve"))]
-    with pytest.raises(UsageError, match="there is, or was, a hold of this name"):
-        add_hold(archive, CASE)
-    assert read_holds(archive)["case-7"].by == "Eve"
-
-
-def test_a_lost_answer_of_a_put_is_settled() -> None:
-    archive = Archive(LossyStore(raises=False), LAYOUT)
-    add_hold(archive, CASE)
-    assert release_hold(archive, "case-7", by="Bob", now_ms=200).released_by == "Bob"
-    store = LossyStore(raises=True)
-    archive = Archive(store, LAYOUT)
-    with pytest.raises(StoreTemporaryError):
-        add_hold(archive, CASE)
-    add_hold(archive, CASE)
-    with pytest.raises(StoreTemporaryError):
-        release_hold(archive, "case-7", by="Bob", now_ms=200)
-    assert release_hold(archive, "case-7", by="Bob", now_ms=200) == replace(CASE, released_ms=200, released_by="Bob")
     assert len(store.objects) == 2
 
 

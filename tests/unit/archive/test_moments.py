@@ -309,7 +309,7 @@ def test_old_facts_are_cleared(archive: Archive) -> None:
 
 def test_what_was_cleared_is_not_missed(archive: Archive) -> None:
     tell(archive, P1, 5, 10, note(None))
-    assert lost_control_objects(archive, {}) == ([], [])
+    assert lost_control_objects(archive, {}) == []
 
 
 def test_wrong_names_are_refused(archive: Archive) -> None:

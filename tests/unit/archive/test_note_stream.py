@@ -11,7 +11,7 @@ from archiver.archive.format.control import append_fact, latest_fact
 from archiver.archive.format.fact_model import BoundedText, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.format.note_stream import Noted, NoteDamage, NoteKind
+from archiver.archive.format.note_stream import Noted, NoteKind
 from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, change_applied
 from archiver.archive.notes.holds import Hold, add_hold, release_hold
 from archiver.archive.notes.policies import NotedPolicy, note_policy
@@ -31,7 +31,7 @@ class Counter:
     count: Number
 
 
-KIND = NoteKind(Counter, NoteDamage("a counter", "count again"), lambda one: f"counters/{one.name}")
+KIND = NoteKind(Counter, "a counter", "count again", lambda one: f"counters/{one.name}")
 
 
 def plus_one(before: Counter | None) -> Counter:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from archiver.archive.copies.archived_topic import ArchivedTopic, wanted_readings
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.index.inventory import EMPTY_PARTITION, PartitionInventory, arrange, read_inventory
+from archiver.archive.index.inventory import PartitionInventory, arrange, read_inventory
 from archiver.archive.segments.partition_segments import Segment, Segments
-from archiver.archive.segments.parts import FactsOfParts, parts_within
+from archiver.archive.segments.parts import parts_within
 from archiver.archive.segments.segment_facts import Bounds, Hole, HoleCause, SegmentFacts
 from archiver.codec.selection import LAST_LONG, Selection, TopicSelection
-from archiver.process.values.columns import Chain, Texts
+from archiver.process.values.columns import Texts
 from archiver.restore.plan.request import RestoreRequest
 from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan, plan_restore
 from archiver.restore.plan.target_limits import _records_within
@@ -169,12 +169,6 @@ def test_a_task_is_sent_its_partition_alone() -> None:
     parts = parts_within(readings, Selection())
     assert pickle.loads(pickle.dumps(parts)) == parts
     assert len(pickle.dumps(parts)) < 3_000
-
-
-def test_nothing_is_nothing() -> None:
-    assert list(EMPTY_PARTITION.then(EMPTY_PARTITION).from_offset(5).readable) == []
-    assert FactsOfParts.of(()) == []
-    assert Chain[int]([[], []]) == []
 
 
 @given(st.lists(st.lists(st.text("0123456789abcdefAé", max_size=6), max_size=4), max_size=4))

@@ -1,7 +1,7 @@
 """docs/format.md §4: facts as text and back; what cannot be is refused by name."""
 
 import hashlib
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -136,28 +136,6 @@ def test_what_no_batch_served_is_told_where_it_was_counted() -> None:
         facts_from_metadata({name: text for name, text in told.items() if name != "archiver-unserved"}, "k")
 
 
-def test_up_to_where_the_log_was_stable_is_told_where_it_is_known() -> None:
-    facts = replace(FACTS, stable_end=0)
-    told = facts.to_metadata()
-    assert told == METADATA | {"archiver-stable-end": "0", "archiver-facts-sha256": told["archiver-facts-sha256"]}
-    assert facts_from_metadata(told, "k") == facts == facts_from_header(facts.to_header(), "k")
-    assert facts.differing(FACTS) == FACTS.differing(facts) == ["stable-end"]
-
-
-@pytest.mark.parametrize("text", ["-1", "", "None", "+0", str(2**63)])
-def test_an_end_that_no_log_has_is_refused(text: str) -> None:
-    with pytest.raises(CorruptSegmentError, match="facts that cannot be"):
-        facts_from_metadata(METADATA | {"archiver-stable-end": text}, "k")
-
-
-@pytest.mark.parametrize("unknown", [{"unserved"}, {"stable_end"}, {"unserved", "stable_end"}])
-def test_a_program_that_does_not_know_a_fact_reads_the_rest(unknown: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    told = replace(FACTS, **dict.fromkeys(unknown, 37))  # type: ignore[arg-type]
-    known = [item for item in fields(SegmentFacts) if item.name not in unknown]
-    monkeypatch.setattr("archiver.archive.segments.segment_facts.fields", lambda _: known)
-    assert facts_from_metadata(told.to_metadata(), "k") == FACTS == facts_from_header(told.to_header(), "k")
-
-
 @pytest.mark.parametrize("text", ["-1", "51", "", "None", "+0", "9" * 30])
 def test_no_more_can_be_unserved_than_has_no_record(text: str) -> None:
     with pytest.raises(CorruptSegmentError, match="facts that cannot be"):
@@ -192,11 +170,6 @@ def test_every_fact_that_was_changed_in_the_metadata_is_found(name: str) -> None
     text = changed.get(name, written[f"archiver-{name}"].replace("0", "1") + "1")
     with pytest.raises((CorruptSegmentError, FormatTooNewError), match="the/key: "):
         facts_from_metadata(written | {f"archiver-{name}": text}, "the/key")
-
-
-def test_a_fact_that_could_be_is_not_believed_against_the_checksum() -> None:
-    with pytest.raises(CorruptSegmentError, match="the/key: its facts are not those that were written"):
-        facts_from_metadata(FACTS.to_metadata() | {"archiver-next": "9999"}, "the/key")
 
 
 @pytest.mark.parametrize("dropped", [["holes"], ["topic-id"], ["holes", "topic-id"]])
@@ -271,19 +244,15 @@ def test_a_newer_format_is_refused_by_name_even_if_unreadable(version: str) -> N
     [
         ("base", "121"),
         ("base", "-1"),
-        ("base", ""),
         ("base", "1e2"),
         ("first", "181"),
         ("last", "200"),
         ("next", "180"),
         ("records", "0"),
-        ("records", "62"),
         ("tombstones", "51"),
-        ("tombstones", "-1"),
         ("min-timestamp", "1700000000001"),
         ("timestamp-types", ""),
         ("holes", "5"),
-        ("holes", "9-5:expired"),
         ("holes", "5-9:eaten"),
         ("digest", "xyz"),
         ("format", "one"),
@@ -294,37 +263,23 @@ def test_facts_that_cannot_be_are_corrupt(name: str, text: str) -> None:
         facts_from_metadata(METADATA | {f"archiver-{name}": text}, "the/key")
 
 
-def test_every_fact_is_checked_where_it_is_made() -> None:
-    with pytest.raises(ValueError, match="base <= first"):
-        replace(FACTS, next=180)
-
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
         ("next", str(10**30)),
-        ("max-timestamp", str(2**63)),
         ("min-timestamp", str(-(2**63) - 1)),
         ("bytes", "9" * 400),
-        ("bytes", "-1"),
-        ("largest-record", "-1"),
-        ("source-bytes", str(2**63)),
         ("leader-epoch", str(2**31)),
         ("leader-epoch", "-2"),
+        ("stable-end", "-1"),
+        ("stable-end", str(2**63)),
         ("digest", "f" * 30),
         ("base", "9" * 5000),
         ("bytes", "1_000"),
-        ("bytes", " 5"),
-        ("bytes", "+5"),
         ("bytes", "05"),
-        ("bytes", "\u0665"),
-        ("digest", "0x" + "0" * 14),
-        ("digest", "0" * 8 + "_" + "0" * 7),
         ("timestamp-types", "0," * 1000 + "0"),
-        ("timestamp-types", "7"),
         ("holes", "\u0661-\u0665:expired"),
         ("holes", ";".join(["5-9:expired"] * 100_000)),
-        ("holes", f"5-{'9' * 5000}:expired"),
         ("writer", "w" * 100_000),
     ],
 )

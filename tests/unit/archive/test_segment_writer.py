@@ -21,7 +21,7 @@ from archiver.codec.frame import Frame
 from archiver.errors import TemporaryError
 from tests.support.frames import avro_of, digest_of, frame_of
 from tests.support.records import Rec, generate
-from tests.support.segments import NO_LIMIT, RECORDS, SOURCE, content_of, open_segment, read, written
+from tests.support.segments import NO_LIMIT, RECORDS, SOURCE, content_of, open_segment, read
 
 # --- facts
 
@@ -69,12 +69,6 @@ def test_the_facts_are_those_of_the_records(tmp_path: Path, codec: BlockCodec, s
     assert sum(len(name) + len(text) for name, text in finished.facts.to_metadata().items()) < 2048
     assert list(reader) == [avro_of(record, "orders", 3) for record in records]
     assert read(content, facts_from_metadata(finished.facts.to_metadata(), "k")) == records
-
-
-def test_every_timestamp_type_is_named(tmp_path: Path) -> None:
-    _, facts = written(tmp_path, RECORDS)
-    assert facts.timestamp_types == (-1, 0, 1)
-    assert (facts.tombstones, facts.min_timestamp, facts.max_timestamp) == (1, -9, 5)
 
 
 def test_facts_stay_small_with_as_many_holes_as_there_may_be(tmp_path: Path) -> None:
@@ -277,8 +271,3 @@ def test_the_longest_topic_name_has_a_spool_file(tmp_path: Path) -> None:
     segment = OpenSegment(replace(SOURCE, topic="x" * 249), 0, NO_LIMIT, Spool(tmp_path))
     assert segment.append(frame_of(RECORDS), 0) == len(RECORDS)
     assert content_of(segment.finish())
-
-
-def test_a_spool_that_is_gone_is_temporary_and_named(tmp_path: Path) -> None:
-    with pytest.raises(TemporaryError, match=r"gone: was deleted under us.*backup\.spool\.dir"):
-        open_segment(tmp_path / "gone")

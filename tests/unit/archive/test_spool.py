@@ -65,15 +65,6 @@ def test_only_so_much_is_kept(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) in range(2_000_000, 2_500_000)
 
 
-def test_names_tell_what_is_held_and_what_is_kept(spool: Spool, tmp_path: Path) -> None:
-    one = finished(spool, some(3, b"a"))
-    assert one.blocks.name.startswith("3-0-")
-    one.recycle()
-    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["kept"]
-    finished(spool, some(3, b"a"))
-    assert [path.name[:4] for path in tmp_path.iterdir()] == ["3-0-"]
-
-
 def test_kept_files_that_someone_swept_are_not_missed(spool: Spool, tmp_path: Path) -> None:
     one = finished(spool, some(3, b"a"))
     one.recycle()

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import append_to_index
 from archiver.archive.index.inventory import Gap, Inventory, PartitionInventory, arrange, problems_of, read_inventory
-from archiver.archive.notes.swept import OffsetRanges, Range, SweptPlace, add_swept, take_back_swept
+from archiver.archive.notes.swept import OffsetRanges, Range, SweptPlace, add_swept
 from archiver.archive.notes.topics import Branch, record_branch, record_cluster, record_topic
 from archiver.archive.reading.catalog import find_topic
 from archiver.archive.reading.holdings import summarize
 from archiver.archive.reading.plain_records import read_records
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.segment_facts import Bounds
 from archiver.store.port import ObjectKind
@@ -104,32 +104,12 @@ def test_of_what_no_segment_has_each_offset_is_missing_or_swept(
     assert found.position == (min(missing) if missing else whole.end)
 
 
-@settings(max_examples=60)
-@given(plain_piles, swept_ranges, st.integers(0, 45))
-def test_up_to_an_offset_whatever_is_not_there_is_missing_or_swept(
-    pile: list[Segment], ranges: OffsetRanges, stop: int
-) -> None:
-    """What lies behind all segments, no sweep has taken: the last ones of a life never go."""
-    below, present = set(range(stop)), held(pile)
-    swept = uncovered(pile) & taken(ranges) & below
-    found = arrange(pile).without_swept(ranges).until_offset(stop)
-    check(found, missing=below - present - swept, swept=swept, present=present & below)
-
-
 def test_last_objects_that_the_index_remembers_were_not_swept() -> None:
     """Whatever a note says: a sweep leaves the newest object, so this is a loss."""
     found = arrange([segment(10, 20)]).reaching(40, is_remembered=True).without_swept(OffsetRanges(((0, 40),)))
     assert (offsets_of(found.gaps), offsets_of(found.swept)) == ([*range(20, 40)], [*range(10)])
     (problem,) = problems_of("t", 0, found, ())
     assert problem.startswith("t-0: offsets 20-39 are missing from the archive")
-
-
-def test_a_partition_of_which_only_the_index_knows_was_not_swept() -> None:
-    """Also where a note covers all of it: a sweep leaves the newest object of each life."""
-    found = arrange([]).reaching(40, is_remembered=True).without_swept(OffsetRanges(((0, 40),)))
-    assert (offsets_of(found.gaps), offsets_of(found.swept)) == ([*range(40)], [])
-    (problem,) = problems_of("t", 0, found, ())
-    assert problem.startswith("t-0: offsets 0-39 are missing from the archive")
 
 
 @st.composite
@@ -153,15 +133,6 @@ def test_through_lives_each_offset_is_read_or_missing_or_swept(
         swept |= uncovered(pile) & taken(ranges) & window
         missing |= window - present - swept
     check(joined, missing=missing, swept=swept, present=present)
-
-
-def test_a_v1_object_behind_swept_ones_begins_where_the_log_did() -> None:
-    ranges = OffsetRanges.of([(0, 20)])
-    old = arrange([segment(10, 12, is_old=True), segment(15, 20), segment(25, 30)]).without_swept(ranges)
-    assert ([str(gap) for gap in old.gaps], [str(gap) for gap in old.swept]) == (["20-24"], ["12-14"])
-    assert not old.swept[0].is_certain
-    new = arrange([segment(10, 12), segment(15, 20), segment(25, 30)]).without_swept(ranges)
-    assert [str(gap) for gap in new.swept] == ["0-9", "12-14"]
 
 
 # --- what readers tell
@@ -237,7 +208,9 @@ def test_cat_beside_a_sweep_prints_one_line_for_all_that_went_meanwhile(store: M
     read = list(read_records(store, topic, report_problem=problems.append))
     assert 0 < len(read) < before
     (line,) = problems
-    assert line.startswith(f"{NAME}: {LAYOUT.segment_key(KEY)}: a retention sweep took this object")
+    assert line.startswith(
+        f"{NAME}: {LAYOUT.segment_key(KEY)}: was listed, and is gone: a retention sweep took all objects"
+    )
     lose(store, 48)  # a loss is named all the same
     problems.clear()
     list(read_records(store, topic, report_problem=problems.append))
@@ -255,22 +228,6 @@ def test_a_loss_beside_what_was_swept_is_a_problem(store: MemoryStore) -> None:
     (problem,) = told_problems(store)
     assert problem.startswith(f"{NAME}: offsets 48-71 are missing from the archive; ")
     assert told_notes(store) == [note("0-23")]
-
-
-def test_a_loss_that_touches_what_was_swept_is_told_by_its_own_ends(store: MemoryStore) -> None:
-    sweep(store, (0, 24), (40, 50))
-    lose(store, 0, 24, 48)
-    (problem,) = told_problems(store)
-    assert problem.startswith(f"{NAME}: offsets 24-39, 50-71 are missing from the archive; ")
-    assert told_notes(store) == [note("0-23, 40-49")]
-
-
-def test_what_was_taken_back_is_a_loss_when_it_is_gone(store: MemoryStore) -> None:
-    sweep(store, (0, 48))
-    take_back_swept(Archive(store, LAYOUT), PLACE, OffsetRanges.of([(24, 48)]))
-    lose(store, 0, 24)
-    (problem,) = told_problems(store)
-    assert problem.startswith(f"{NAME}: offsets 24-47 are missing from the archive; ")
 
 
 def test_another_partition_life_or_topic_was_not_swept(store: MemoryStore) -> None:

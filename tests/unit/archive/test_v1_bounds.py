@@ -91,12 +91,6 @@ def test_a_large_object_is_not_read_as_a_whole() -> None:
     assert store.read_bytes <= 2 * v1_bounds.END_PIECE_BYTES
 
 
-def test_a_small_object_is_read_once() -> None:
-    store = CountingRanges(file_of([Rec(100, 0, -1, b"k", b"v")]))
-    read_bounds(store, KEY, "name", store.size)
-    assert store.requests == 1
-
-
 def test_cut_anywhere(seed: int) -> None:
     """Cut between blocks it is a shorter valid file, to everybody; cut anywhere else that is told."""
     records = old_records(seed, 12, first_offset=100)

@@ -7,10 +7,10 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import append_to_index
 from archiver.archive.notes.holds import HOLDS, read_holds
 from archiver.archive.notes.topics import record_topic
+from archiver.archive.segments.entries import IndexEntry
 from archiver.cli import hold
 from archiver.cli.main import main
 from archiver.cli.spelling import moment

@@ -87,13 +87,6 @@ def test_a_block_in_parts_is_read_to_its_end(
         scan(broken)
 
 
-@pytest.mark.parametrize("column", ALL)
-def test_one_column(seed: int, tmp_path: Path, column: str) -> None:
-    records = generate(seed, 300)
-    content, _ = written(tmp_path, records, codec=BlockCodec.SNAPPY)
-    assert scan(content, (column,)) == expected(records, (column,))
-
-
 @settings(max_examples=30)
 @given(record_lists(extreme=True, least=1, most=8, largest_gap=2))
 def test_any_records(tmp_path_factory: pytest.TempPathFactory, records: list[Rec]) -> None:

@@ -22,7 +22,6 @@ from archiver.codec.kernels import avro_encode
 from archiver.codec.kernels.varint import MAX_VARINT_BYTES, encode_long, read_long, read_varint, write_varint
 from tests.support.frames import AvroValue, avro_of, frame_of, of_avro, records_of
 from tests.support.records import Headers, Rec, classes_of, generate, missing_classes, record_lists
-from tests.support.reference_batch import varint
 
 TOPIC, PARTITION = "orders.v1", 300  # a partition of two varint bytes
 SYNC = bytes(range(16))
@@ -94,22 +93,6 @@ def test_what_fastavro_writes_we_read(codec: BlockCodec, seed: int) -> None:
     assert by_us(content) == records
 
 
-@pytest.mark.parametrize(
-    ("codec", "size"),
-    [*((codec, 1_000_000) for codec in BlockCodec), (BlockCodec.NULL, 10_000_000), (BlockCodec.ZSTANDARD, 10_000_000)],
-)
-def test_large_records(codec: BlockCodec, size: int) -> None:
-    value = random.Random(size).randbytes(size)
-    records = [
-        RECORD,
-        replace(RECORD, offset=6, value=value),
-        replace(RECORD, offset=7, headers=((b"h", value), (b"i", None))),
-    ]
-    content = container([frame_of(records)], codec)
-    assert by_fastavro(content) == avro(records)
-    assert by_us(content) == records
-
-
 @pytest.mark.parametrize("size", [600_000, 1_000_000, 20_000_000])
 @pytest.mark.parametrize("block_bytes", [16 * 1024, BLOCK_BYTES])
 def test_a_large_record_does_not_keep_its_memory(size: int, block_bytes: int) -> None:
@@ -118,18 +101,6 @@ def test_a_large_record_does_not_keep_its_memory(size: int, block_bytes: int) ->
     assert encoder.pending_bytes > size
     encoder.flush()
     assert len(encoder._buffer) <= block_bytes + 64 * 1024
-
-
-@pytest.mark.parametrize("size", [10, 1000, 50_000])
-def test_small_records_keep_their_buffer(size: int) -> None:
-    frame = frame_of([Rec(offset, 0, 0, None, bytes(size)) for offset in range(2 * BLOCK_BYTES // (size + 20))])
-    encoder = BlockEncoder(topic=TOPIC, partition=PARTITION, codec=BlockCodec.NULL, level=1, sync=SYNC)
-    row = encoder.append(frame, 0, len(frame))
-    encoder.flush()
-    buffer = encoder._buffer
-    assert len(buffer) >= BLOCK_BYTES
-    encoder.append(frame, row, len(frame))
-    assert encoder._buffer is buffer
 
 
 def test_blocks_end_with_the_row_that_fills_them() -> None:
@@ -147,11 +118,6 @@ def test_blocks_end_with_the_row_that_fills_them() -> None:
     assert encoder.append(frame, row + 3, 2000, encoder.pending_bytes + 1) == row + 4
 
 
-@pytest.mark.parametrize("value", [0, -1, 1, 63, 64, -64, -65, 2**31, -(2**31), 2**63 - 1, -(2**63)])
-def test_longs(value: int) -> None:
-    assert encode_long(value) == varint(value)
-
-
 @given(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=12), st.integers(0, 3))
 def test_longs_outside_of_kernels_are_those_of_kernels(value: int, after: bytes, cut: int) -> None:
     target = np.empty(MAX_VARINT_BYTES, np.uint8)
@@ -163,30 +129,6 @@ def test_longs_outside_of_kernels_are_those_of_kernels(value: int, after: bytes,
 
 
 # --- headers (§3.1)
-
-HEADER_CASES: dict[str, Headers] = {
-    "none": (),
-    "one": ((b"a", b"1"),),
-    "one, empty": ((b"", b""),),
-    "one, null": ((b"a", None),),
-    "one, not UTF-8": ((b"caf\xe9", b"1"),),
-    "one, not UTF-8, null": ((b"\xff\xfe", None),),
-    "two": ((b"b", b"1"), (b"a", b"2")),
-    "two, one null": ((b"b", b"1"), (b"a", None)),
-    "two, same key": ((b"a", b"1"), (b"a", b"1")),
-    "two, one not UTF-8": ((b"a", b"1"), (b"\x80", b"2")),
-    "not ASCII": (("größe".encode(), b"1"), ("源".encode(), b"2"), ("🦜".encode(), b"")),
-    "a replacement character of its own": (("\ufffd".encode(), b"1"), (b"\xff", b"2")),
-    "zero bytes": ((b"\0", b"\0"), (b"\0\0", b"")),
-}
-
-
-@pytest.mark.parametrize("name", HEADER_CASES)
-def test_headers(name: str) -> None:
-    record = replace(RECORD, headers=HEADER_CASES[name])
-    content = container([frame_of([record])])
-    assert by_fastavro(content) == avro([record])
-    assert by_us(content) == [record]
 
 
 def test_the_rule_in_three_values() -> None:

@@ -76,13 +76,6 @@ def test_memory_is_used_again_and_nothing_of_before_shows(seed: int) -> None:
     assert scratch.body is None
 
 
-@pytest.mark.parametrize("timestamps", [(2**63 - 1, -(2**63)), (-(2**63), 2**63 - 1), (0, -(2**63)), (-1, -1)])
-def test_timestamps_wrap_as_in_java(timestamps: tuple[int, int]) -> None:
-    records = [Rec(offset, timestamp, 0, b"", b"") for offset, timestamp in enumerate(timestamps)]
-    assert read(encode(batch_of(records))) == records
-    assert read(encode(batch_of(records, base_timestamp=3))) == records
-
-
 def test_log_append_time_is_the_batch_s_whatever_records_say() -> None:
     batch = batch_of(PAIR, timestamp_type=1, base_timestamp=3, max_timestamp=-(2**63))
     assert [(record.timestamp, record.timestamp_type) for record in read(encode(batch))] == [(-(2**63), 1)] * 2
@@ -92,13 +85,6 @@ def test_a_delete_horizon_leaves_timestamps_as_they_are() -> None:
     """Compaction puts the horizon where the base timestamp was, and counts deltas from there."""
     batch = batch_of(PAIR, delete_horizon=True, base_timestamp=1_753_000_000_000)
     assert read(encode(batch)) == PAIR
-
-
-@pytest.mark.parametrize("size", [1_000_000, 10_000_000])
-@pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_large_records(size: int, codec: str) -> None:
-    records = [replace(RECORD, value=random.Random(size).randbytes(size)), replace(RECORD, offset=6)]
-    assert read(encode(batch_of(records, codec=codec))) == records
 
 
 def test_negative_lengths_are_null_as_in_java() -> None:

@@ -8,14 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import cramjam
-import numpy as np
 import pytest
 import zstandard
 
 import archiver.codec.batch
-from archiver.codec.batch import DecodedBatches, decode_batches, position_after, refuse_other_formats, whole_batches
-from archiver.codec.frame import Column, Longs
-from archiver.codec.kernels import batches as batch_kernels
+from archiver.codec.batch import DecodedBatches, decode_batches, position_after, whole_batches
 from archiver.errors import CorruptBatchError, UnsupportedBatchError
 from tests.support.frames import records_of
 from tests.support.records import Rec
@@ -106,20 +103,6 @@ def test_other_formats_are_named_with_their_offset(magic: int, reason: str) -> N
     with pytest.raises(UnsupportedBatchError, match="offset 5: ") as error:
         decode_batches(encode(batch_of([replace(RECORD, offset=1)])) + content, 0)
     assert error.value.good_bytes > 0
-
-
-def test_of_other_formats_no_column_is_left_to_chance() -> None:
-    content = bytearray(encode(batch_of([RECORD])))
-    content[16] = 1
-    tables = [np.full((batch_kernels.BATCH_COLUMNS, 2), garbage, np.int64) for garbage in (2**40, -3)]
-    for table in tables:
-        assert batch_kernels.scan_batches(np.frombuffer(bytes(content), np.uint8), table) == (1, len(content))
-    assert (tables[0][:, 0] == tables[1][:, 0]).all()
-    assert (
-        tables[0][[batch_kernels.LEADER_EPOCH, batch_kernels.LAST_OFFSET, batch_kernels.COUNT], 0] == (-1, 5, 0)
-    ).all()
-    with pytest.raises(UnsupportedBatchError, match="offset 5: message set v1, which has no producer id"):
-        refuse_other_formats(tables[0][:, :1])
 
 
 @pytest.mark.parametrize("base_offset", [2**63 - 1, 2**63 - 2, -1, -(2**63)])
@@ -265,14 +248,6 @@ def test_nothing_is_given_out_of_a_long_batch_that_is_broken_at_its_end(
         decode_batches(content, 0)
 
 
-def test_a_broken_payload_behind_good_ones_comes_next() -> None:
-    good = encode(batch_of([RECORD], codec="zstd"))
-    broken = encode(batch_of([replace(RECORD, offset=9)]), Oddities(attributes=4, payload=b"garbage"))
-    assert records_of(decode_batches(good + broken, 0, most_bytes=2_000_000).frame) == [RECORD]
-    with pytest.raises(CorruptBatchError, match="offset 9: ZSTD"):
-        decode_batches(broken, 6, most_bytes=2_000_000)
-
-
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4"])
 def test_payloads_in_several_frames_are_one(codec: str) -> None:
     """Streams of these codecs may be joined; Java's readers go on to the next."""
@@ -324,37 +299,6 @@ def test_zstd_is_read_as_others_write_it_and_refused_where_it_is_cut(name: str) 
     for tail in (b"x", b"garbage", payload[:-1]):
         with pytest.raises(CorruptBatchError):
             decode_batches(encode(one, Oddities(payload=payload + tail)), 0)
-
-
-def test_index_records_trusts_neither_table_nor_ranges() -> None:
-    """The kernel's own guards, behind those of its caller."""
-    content = encode(batch_of(PAIR))
-    batches, source = whole_batches(content, 0)
-    batches[batch_kernels.PAYLOAD_START], batches[batch_kernels.PAYLOAD_END] = batch_kernels.HEADER_SIZE, len(content)
-    table = np.empty((len(Column), 2), np.int64)
-
-    def begun() -> Longs:
-        return np.zeros(batch_kernels.INDEX_STATE_SIZE, np.int64)
-
-    assert batch_kernels.index_records(source, batches, 0, table, begun())[:2] == (2, batch_kernels.OK)
-    state, small = begun(), np.ascontiguousarray(table[:, :1])
-    assert [batch_kernels.index_records(source, batches, 0, small, state)[:2] for _ in range(2)] == [
-        (1, batch_kernels.OK)
-    ] * 2
-    assert state[0] == 1
-    for column, wrong in (
-        (batch_kernels.PAYLOAD_START, -1),
-        (batch_kernels.PAYLOAD_START, 2**62),
-        (batch_kernels.PAYLOAD_END, 2**62),
-        (batch_kernels.PAYLOAD_END, -1),
-        (batch_kernels.COUNT, -1),
-    ):
-        lying = batches.copy()
-        lying[column] = wrong
-        assert batch_kernels.index_records(source, lying, 0, table, begun())[1] == batch_kernels.BATCH_OUTSIDE, (
-            column,
-            wrong,
-        )
 
 
 def test_lengths_of_batches_that_cannot_be() -> None:

@@ -22,7 +22,6 @@ from tests.support.reference_batch import (
 )
 
 RECORD = Rec(5, 7, 0, b"k", None, ((b"h", b""), (b"h", None)))
-PAIR = [RECORD, replace(RECORD, offset=6)]
 
 
 def read(content: bytes, position: int = 0, aborted: Sequence[tuple[int, int]] = ()) -> list[Rec]:
@@ -89,14 +88,6 @@ def test_frames_become_batches_of_the_same_records(codec: BatchCodec, batch_byte
     assert batch_bytes > 1 or len(contents) == count
 
 
-def test_batches_are_filled_as_far_as_they_may_be() -> None:
-    records = [
-        Rec(offset, 0, 0, None, b"x" * 93) for offset in range(30)
-    ]  # 100 bytes each, as one delta takes one byte
-    sizes = [len(decode(content)[0].records) for content in encode_all([frame_of(records)], encoder_of())]  # fmt: skip
-    assert sizes == [9, 9, 9, 3]
-
-
 @pytest.mark.parametrize("cut", [1, 7, 100])
 def test_it_does_not_matter_in_which_frames_records_come(cut: int, seed: int) -> None:
     records = generate(seed, 500)
@@ -133,14 +124,6 @@ def test_batches_are_no_larger_than_is_taken(
     if most < 1000:
         for content, size in list(zip(contents, plain, strict=True))[:-1]:
             assert len(content) > 900_000 or size > 3_900_000
-
-
-@pytest.mark.parametrize("codec", [BatchCodec.NONE, BatchCodec.LZ4])
-@pytest.mark.parametrize("most_bytes", [100, 5_000, 70_000, 300_000])
-def test_a_topic_that_takes_little_gets_small_batches(codec: BatchCodec, most_bytes: int, seed: int) -> None:
-    records = large_records(seed, 20, 1, 60_000, random_share=1.0)
-    contents = encode_all([frame_of(records)], encoder_of(codec, 4_000_000, most_bytes=most_bytes))
-    assert all(len(content) <= most_bytes or len(decode(content)[0].records) == 1 for content in contents)
 
 
 def test_a_large_record_does_not_keep_its_room() -> None:

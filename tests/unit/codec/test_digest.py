@@ -45,15 +45,6 @@ def test_facts_of_any_records(records: list[Rec]) -> None:
     assert survey(frame_of(records)) == expected(records)
 
 
-def test_facts_of_every_class_of_record(seed: int) -> None:
-    records = [
-        *generate(seed, 1000),
-        *generate(seed + 1, 1000, timestamp_type=1),
-        *generate(seed, 20, timestamp_type=-1),
-    ]
-    assert survey(frame_of(records)) == expected(records)
-
-
 @pytest.mark.parametrize("length", [*range(70), 127, 128, 1000])
 def test_xxh64_of_every_length(length: int) -> None:
     """31 and 32, and each rest behind stripes, words and half words, take different branches."""

@@ -1,16 +1,12 @@
 """Frame -> plain values."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 
-from archiver.codec.batch import decode_batches
 from archiver.codec.frame import Column, Frame
 from archiver.codec.rows import plain_records_of
 from tests.support.frames import frame_of
 from tests.support.records import Rec, generate, record_lists
-from tests.support.reference_batch import batch_of, encode
 
 RECORD = Rec(5, 7, 0, b"k", b"v", ((b"h", b"1"), (b"\xff", None)))
 
@@ -20,12 +16,6 @@ def read(frame: Frame) -> list[Rec]:
         Rec(row.offset, row.timestamp, row.timestamp_type, row.key, row.value, tuple(row.headers))
         for row in plain_records_of(frame)
     ]
-
-
-def test_two_thousand_records_of_every_class(seed: int) -> None:
-    records = [*generate(seed, 2000), *generate(seed, 9, first_offset=2000, timestamp_type=-1)]
-    assert read(frame_of(records)) == records
-    assert read(decode_batches(encode(batch_of(records[:2000])), 0).frame) == records[:2000]
 
 
 @settings(max_examples=20)
@@ -38,11 +28,6 @@ def test_a_part_of_a_frame(seed: int) -> None:
     records = generate(seed, 100)
     assert read(frame_of(records).rows(30, 37)) == records[30:37]
     assert read(frame_of(records).rows(30, 30)) == []
-
-
-def test_nothing_is_null_and_everything_is_null() -> None:
-    for record in (replace(RECORD, key=b"", value=b""), replace(RECORD, key=None, value=None)):
-        assert read(frame_of([record] * 9)) == [record] * 9
 
 
 WRONG_COLUMNS = [

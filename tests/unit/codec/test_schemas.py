@@ -79,8 +79,3 @@ def test_v2_keeps_every_field_of_v1_in_its_place() -> None:
 def test_a_coordination_event_goes_through() -> None:
     event = PLACE | {"event": "PASSIVATE", "connectorInstanceName": "blue"}
     assert list(reader(written(schemas.COORDINATION, [event]))) == [event]
-
-
-def test_an_unknown_schema_is_named() -> None:
-    with pytest.raises(FileNotFoundError, match=r"AvroKafkaRecord-v9\.avsc"):
-        schemas.load_schema("AvroKafkaRecord-v9")

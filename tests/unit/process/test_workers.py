@@ -4,6 +4,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
+from archiver.process.running.ahead import run_ahead
 from archiver.process.running.workers import Workers, side_by_side
 
 
@@ -75,3 +76,16 @@ def test_results_side_by_side_come_in_the_order_of_the_items() -> None:
     assert list(side_by_side(2, work, range(5), "test")) == [0, 1, 4, 9, 16]
     with pytest.raises(ZeroDivisionError):
         list(side_by_side(2, lambda number: 1 // number, range(2), "test"))
+
+
+def test_results_are_yielded_in_order_while_later_items_are_under_way() -> None:
+    later_begun = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 0:
+            assert later_begun.wait(30), "items are not worked on at once"
+        elif item == 3:
+            later_begun.set()
+        return item
+
+    assert list(run_ahead(work, range(100), 4, "work")) == list(range(100))

@@ -207,7 +207,7 @@ def test_chosen_records_are_noted_in_pieces_too(are_columns: bool) -> None:
     assert found == plan
     assert found is not None
     assert found.is_chosen
-    problems, _ = lost_control_objects(Archive(store, LAYOUT), {})
+    problems = lost_control_objects(Archive(store, LAYOUT), {})
     told = [one.partition(":")[0] for one in problems]
     assert told == [LAYOUT.chosen_key("mine", "copy", 0, f"{at:024x}") for at in range(OBJECTS)]
     assert [part.chosen_key for part in found.partitions[0].parts] == told
@@ -228,7 +228,7 @@ def test_a_piece_that_is_gone_or_damaged_is_told() -> None:
     del store.objects[key]
     with pytest.raises(NotWholeError, match=r"/plan/1-.*is gone"):
         noted(store)
-    problems, _ = lost_control_objects(Archive(store, LAYOUT), {})
+    problems = lost_control_objects(Archive(store, LAYOUT), {})
     assert problems == [f"{key}: is gone; bring it back from the bucket's versions"]
 
 

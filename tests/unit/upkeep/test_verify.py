@@ -21,11 +21,11 @@ from archiver.archive.format.control import Fact, append_fact, encode_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
 from archiver.archive.index.fresh_entries import FreshEntries
-from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import append_to_index, merge_index
 from archiver.archive.notes.topics import Branch, read_topic, record_branch, record_cluster, record_topic
 from archiver.archive.reading.holdings import read_contents
 from archiver.archive.restores.chosen_records import check_chosen, decode_chosen, encode_chosen
+from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.listing import list_strangers
 from archiver.archive.segments.probe import probe_key, probe_store
 from archiver.archive.segments.segment import open_segment

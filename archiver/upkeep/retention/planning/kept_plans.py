@@ -11,7 +11,7 @@ from pydantic import Field
 from archiver.archive.format.control import is_readable
 from archiver.archive.format.fact_model import BoundedText, Item, Number
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.note_stream import NoteDamage, NoteKind
+from archiver.archive.format.note_stream import NoteKind
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.sweeps import SWEEPS
 from archiver.errors import UsageError
@@ -40,7 +40,7 @@ class KeptPlan:
 
 
 _AGAIN: Final = "`archiver retention --dry-run` prints a new one"
-_KIND: Final = NoteKind(KeptPlan, NoteDamage("a sweep's plan", _AGAIN), lambda plan: _stream(plan.digest))
+_KIND: Final = NoteKind(KeptPlan, "a sweep's plan", _AGAIN, lambda plan: _stream(plan.digest))
 
 
 def keep_plan(archive: Archive, made_ms: int, objects: Sequence[str]) -> str:
