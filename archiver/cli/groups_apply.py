@@ -1,8 +1,7 @@
 """`archiver groups apply`: its options, its run, and the two printers of the result for a restore's groups."""
 
 import argparse
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from archiver.cli.groups_applied import applied_complaints, applied_lines, appli
 from archiver.cli.groups_translate import GIVE_AS_OF, open_problems, plan_lines, plan_row
 from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.process.output.text import spell_count
 
 if TYPE_CHECKING:
     from archiver.restore.groups.group_restore import GroupRestore
@@ -37,8 +35,7 @@ def run(options: argparse.Namespace) -> int:
     from archiver.kafka.login.settings import KafkaSettings
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
-    from archiver.restore.groups.group_restore import GroupRestore, apply_group_plan, read_group_plan, read_positions
-    from archiver.restore.groups.unmatched_groups import unmatched_problem
+    from archiver.restore.groups.group_restore import read_positions, restore_groups
     from archiver.restore.plan.request import check_restore_id
 
     arm(failpoint())
@@ -50,36 +47,11 @@ def run(options: argparse.Namespace) -> int:
     archive, problems = open_archive(asked.config.storage), list[str]()
     with closing(Progress("groups", quiet=options.quiet)) as progress:
         positions = read_positions(archive, asked, problems.append)
-        plan = asyncio.run(
-            read_group_plan(
-                archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions, problems.append
-            )
+        restore_id = check_restore_id(options.restore, "--restore")
+        found = restore_groups(
+            archive, kafka, restore_id, asked, positions, problems, progress.report, is_dry_run=options.dry_run
         )
-        if not plan.groups and (problem := unmatched_problem(archive, asked, plan.restored.sources)):
-            problems.append(problem)
-        plan, report = asyncio.run(
-            apply_group_plan(
-                archive,
-                kafka,
-                plan,
-                in_groups(progress.report),
-                as_of_ms=asked.as_of_ms,
-                is_dry_run=options.dry_run,
-            )
-        )
-    return print_groups(
-        GroupRestore(plan=plan, report=report, problems=tuple(problems)), as_json=options.format == "json"
-    )
-
-
-def in_groups(report: Callable[[str], None]) -> Callable[[int, int], None]:
-    """Make a reporter of the number of finished groups."""
-    return lambda done, total: report(f"{done:,} of {spell_count(total, 'group')}")
-
-
-def print_groups(found: "GroupRestore", *, as_json: bool) -> int:
-    """Print the resulting groups, report unchanged ones, and return the exit code."""
-    if as_json:
+    if options.format == "json":
         print_json(groups_row(found))
     else:
         print_lines(groups_lines(found))

@@ -105,7 +105,7 @@ def _preview_groups(
 
 def _unmatched_problems(config: "ArchiverConfig", asked: "GroupRequest", found: "RestorePreview") -> "Iterator[str]":
     from archiver.archive.format.handle import open_archive
-    from archiver.restore.groups.unmatched_groups import unmatched_problem
+    from archiver.restore.groups.group_restore import unmatched_problem
 
     problem = unmatched_problem(open_archive(config.storage), asked, {topic.source for topic in found.topics})
     if problem:

@@ -1,6 +1,5 @@
 """Sets the consumer groups of a restore when all its topics are whole."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,15 +8,7 @@ from archiver.archive.format.handle import Archive
 from archiver.groups.positions.archived_position import ArchivedPosition
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.process.output.defects import as_ours
-from archiver.process.output.text import spell_count
-from archiver.restore.groups.group_restore import (
-    GroupRequest,
-    GroupRestore,
-    apply_group_plan,
-    read_group_plan,
-    read_positions,
-)
-from archiver.restore.groups.unmatched_groups import unmatched_problem
+from archiver.restore.groups.group_restore import GroupRequest, read_positions, restore_groups
 from archiver.restore.report.restore_report import RestoreResult
 
 log = logging.getLogger(__name__)
@@ -46,23 +37,11 @@ class GroupJob:
         """Set the groups if all topics are whole. Returns the topics' result with that of the groups, or with their failure."""
         if not result.is_whole:
             return result
+        notice("finding where groups are to stand")
         try:
-            return replace(result, groups=self._run(result.restore_id, notice))
+            found = restore_groups(
+                self.archive, self.kafka, result.restore_id, self.asked, self._positions, self._problems, notice
+            )
         except Exception as error:  # noqa: BLE001 - also a defect: the topics are whole, and that is told all the same
             return replace(result, failure=as_ours(error))
-
-    def _run(self, restore_id: str, notice: Callable[[str], None]) -> GroupRestore:
-        notice("finding where groups are to stand")
-        plan = asyncio.run(
-            read_group_plan(self.archive, self.kafka, restore_id, self.asked, self._positions, self._problems.append)
-        )
-        if not plan.groups and (problem := unmatched_problem(self.archive, self.asked, plan.restored.sources)):
-            self._problems.append(problem)
-
-        def report_progress(done: int, total: int) -> None:
-            notice(f"{done:,} of {spell_count(total, 'group')}")
-
-        plan, report = asyncio.run(
-            apply_group_plan(self.archive, self.kafka, plan, report_progress, as_of_ms=self.asked.as_of_ms)
-        )
-        return GroupRestore(plan=plan, report=report, problems=tuple(self._problems))
+        return replace(result, groups=found)

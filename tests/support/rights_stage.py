@@ -289,7 +289,7 @@ class RightsStage:
             positions = [WantedPosition(target, topic_id, partition, 0) for partition in range(2)]
             wanted = {group: WantedGroup(source_group=group, positions=positions)}
             archive = open_archive(StorageConfig.model_validate(storage))
-            return await apply_positions(client, archive, group, wanted)
+            return await apply_positions(client, archive, group, wanted, print, as_of_ms=None, is_dry_run=False)
 
         assert with_client(bootstrap, body).exit_code == 0
 

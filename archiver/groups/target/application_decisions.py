@@ -42,7 +42,7 @@ class PositionOutcome(StrEnum):
 
 
 class Decision(NamedTuple):
-    """The decision on one position. SET moves it from `before` to `wanted`; None: no position."""
+    """The decision on one position, and its outcome. SET moves it from `before` to `wanted`; None: no position."""
 
     topic: str
     topic_id: str
@@ -50,6 +50,7 @@ class Decision(NamedTuple):
     before: GroupPosition | None
     wanted: GroupPosition | None
     outcome: PositionOutcome
+    after: GroupPosition | None = None  # as it was read last
 
     @property
     def place(self) -> TopicPartition:
@@ -138,14 +139,6 @@ def _has_moved(noted: NotedMove | None, now: GroupPosition | None) -> bool:
     if _has_run_on(now, noted):
         return True
     return not is_same(now, noted.stood) and (noted.goal is None or not is_same(now, noted.goal))
-
-
-def left_as_a_whole(decisions: Iterable[Decision]) -> list[Decision]:
-    """Set no position of a group that has moved."""
-    return [
-        one._replace(outcome=PositionOutcome.GROUP_MOVED) if one.outcome is PositionOutcome.SET else one
-        for one in decisions
-    ]
 
 
 def decide_rollback(note: GroupNote, stands: Positions, live: TopicIds) -> list[Decision]:

@@ -41,13 +41,9 @@ class WantedGroup:
     positions: Sequence[WantedPosition]
     untold: Sequence[UntoldPlace] = ()
 
-    def __post_init__(self) -> None:
-        if any(one.offset < 0 or one.partition < 0 for one in self.positions):
-            raise ValueError(f"a negative offset or partition: {self.positions}")
-        if len({one.place for one in self.positions}) < len(self.positions):
-            raise ValueError(f"two positions in one partition: {self.positions}")
-        if len({(one.topic, one.topic_id) for one in self.positions}) > len({one.topic for one in self.positions}):
-            raise ValueError(f"two topics of one name: {self.positions}")
+    @property
+    def topics(self) -> set[str]:
+        return {one.topic for one in self.positions} | {one.topic for one in self.untold}
 
 
 WantedGroups = Mapping[str, WantedGroup]  # by the group's name on the target

@@ -8,8 +8,7 @@
 Refusals are reported with a reason, and stop nothing else.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -49,70 +48,77 @@ class RestoredTopics:
     """The requested topics of one restore. `unreadable`: targets without a known source, and why."""
 
     restore_id: str
-    cluster_id: str
     topics: tuple[RestoredTopic, ...]
     unreadable: Mapping[str, str]
-    lives: frozenset[tuple[str, int]] = frozenset()  # of all targets: the source topic, and the life of it
+    sources: Collection[str] = ()  # of all targets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreTargets:
+    """The targets of a restore, by its notes and by the cluster; `unreadable` ones have no readable plan."""
+
+    restore_id: str
+    cluster_id: str
+    noted: Sequence[NotedTarget]
+    unreadable: Mapping[str, str]
+    partitions: Mapping[str, tuple[int, ...]]  # of the topics that the cluster has now
 
     @property
-    def sources(self) -> frozenset[str]:
-        return frozenset(topic for topic, _ in self.lives)
+    def lives(self) -> set[tuple[str, int]]:
+        """The source topics, each with the life that was restored."""
+        return {(one.plan.source, one.plan.life) for one in self.noted}
 
 
-async def find_restored_topics(
-    archive: Archive, client: KafkaClient, restore_id: str, wanted: Collection[TopicPartition], use: IndexUse
-) -> RestoredTopics:
-    """Find the restored partitions of topics, and the maps of the `wanted` partitions.
-
-    Raises UsageError for an unknown restore.
-    """
+async def survey_targets(archive: Archive, client: KafkaClient, restore_id: str) -> RestoreTargets:
+    """Read the notes on all targets of a restore, and ask for the topics. Raises UsageError for an unknown restore."""
     names = list_targets(archive, restore_id)
     cluster_id = await client.cluster_id()
     found, denied = await client.describe_each(names) if names else ({}, {})
-    noted = read_noted_targets(
-        archive, restore_id, cluster_id, names, {name: one.topic_id for name, one in found.items()}
+    topic_ids = {name: one.topic_id for name, one in found.items()}
+    noted, refused = read_noted_targets(archive, restore_id, cluster_id, names, topic_ids)
+    return RestoreTargets(
+        restore_id=restore_id,
+        cluster_id=cluster_id,
+        noted=[replace(one, problem=str(denied[one.topic])) if one.topic in denied else one for one in noted],
+        unreadable=refused,
+        partitions={name: one.partitions for name, one in found.items()},
     )
+
+
+async def find_restored_topics(
+    archive: Archive, client: KafkaClient, targets: RestoreTargets, wanted: Collection[TopicPartition], use: IndexUse
+) -> RestoredTopics:
+    """Find the restored partitions of topics, and the maps of the `wanted` partitions."""
     sources = {source for source, _ in wanted}
-    targets = [
-        replace(one, problem=str(denied[one.topic])) if one.topic in denied else one
-        for one in noted.targets
-        if one.plan.source in sources
-    ]
-    numbers = _wanted_of(targets, wanted)
-    asked = {(target, number) for target, some in numbers.items() for number in some if target in found}
+    noted = [one for one in targets.noted if one.plan.source in sources]
+    numbers = {one.topic: _numbers_of(one, wanted) for one in noted}
+    asked = {(target, number) for target, some in numbers.items() for number in some if target in targets.partitions}
     reader = _Reader(
         archive,
-        restore_id,
-        cluster_id,
+        targets,
         await client.offsets_each(asked) if asked else ({}, {}),
-        SourceLives(archive, {one.plan.source for one in targets}, use),
+        SourceLives(archive, {one.plan.source for one in noted}, use),
     )
-    partitions = {name: one.partitions for name, one in found.items()}
     topics: list[RestoredTopic] = []
-    unreadable = dict(noted.refused)
-    for one in targets:
+    unreadable = dict(targets.unreadable)
+    for one in noted:
         try:
-            topics.append(reader.topic(one, numbers[one.topic], partitions.get(one.topic, ())))
+            topics.append(reader.topic(one, numbers[one.topic]))
         except NotWholeError as error:
             unreadable[one.topic] = str(error)
     return RestoredTopics(
-        restore_id=restore_id,
-        cluster_id=cluster_id,
+        restore_id=targets.restore_id,
         topics=tuple(topics),
         unreadable=unreadable,
-        lives=frozenset((one.plan.source, one.plan.life) for one in noted.targets),
+        sources={source for source, _ in targets.lives},
     )
 
 
-def _wanted_of(targets: Iterable[NotedTarget], wanted: Collection[TopicPartition]) -> dict[str, list[int]]:
-    """Return the wanted partitions of each target that has maps."""
-    by_source: dict[str, list[int]] = defaultdict(list)
-    for source, number in sorted(wanted):
-        by_source[source].append(number)
-    return {
-        one.topic: [] if one.problem or one.plan.repartition is not None else by_source.get(one.plan.source, [])
-        for one in targets
-    }
+def _numbers_of(target: NotedTarget, wanted: Collection[TopicPartition]) -> list[int]:
+    """Return the wanted partitions of a target, if it has maps."""
+    if target.problem or target.plan.repartition is not None:
+        return []
+    return sorted(number for source, number in wanted if source == target.plan.source)
 
 
 _Offsets = tuple[Mapping[TopicPartition, PartitionOffsets], Mapping[TopicPartition, Exception]]
@@ -121,17 +127,14 @@ _Offsets = tuple[Mapping[TopicPartition, PartitionOffsets], Mapping[TopicPartiti
 class _Reader:
     """Reads and checks the maps of one restore."""
 
-    def __init__(
-        self, archive: Archive, restore_id: str, cluster_id: str, offsets: _Offsets, lives: SourceLives
-    ) -> None:
+    def __init__(self, archive: Archive, targets: RestoreTargets, offsets: _Offsets, lives: SourceLives) -> None:
         self._archive = archive
-        self._restore_id = restore_id
-        self._cluster_id = cluster_id
+        self._targets = targets
         self._offsets, self._unreachable = offsets
         self._lives = lives
         self._runs = 0  # of all maps in memory
 
-    def topic(self, noted: NotedTarget, numbers: Iterable[int], partitions: tuple[int, ...]) -> RestoredTopic:
+    def topic(self, noted: NotedTarget, numbers: Iterable[int]) -> RestoredTopic:
         """Read the wanted maps of a target. Raises NotWholeError for a topic or life that the archive does not have."""
         root = self._lives.root_of(noted.plan.source, noted.plan.life)
         read = or_reason(lambda number: self._partition(noted, root, number))
@@ -141,7 +144,7 @@ class _Reader:
             root=root,
             target=noted.topic,
             topic_id=noted.topic_id,
-            partitions=partitions,
+            partitions=self._targets.partitions.get(noted.topic, ()),
             repartition=noted.plan.repartition,
             problem=noted.problem,
             restored={number: one for number, one in found.items() if isinstance(one, RestoredPartition)},
@@ -185,20 +188,19 @@ class _Reader:
         return found.log_start
 
     def _map_of(self, noted: NotedTarget, claim: PartitionClaim, number: int) -> OffsetMap:
-        named = OffsetMapKey(
-            restore_id=self._restore_id,
-            topic=noted.topic,
-            partition=number,
-            topic_id=noted.topic_id or self._cluster_id,
+        key = self._archive.layout.offset_map_key(
+            OffsetMapKey(
+                restore_id=self._targets.restore_id,
+                topic=noted.topic,
+                partition=number,
+                topic_id=noted.topic_id or self._targets.cluster_id,
+            )
         )
-        # Earlier versions left the cluster out if the topic had no id.
-        keys = [self._archive.layout.offset_map_key(one) for one in (named, replace(named, topic_id=noted.topic_id))]
-        for key in dict.fromkeys(keys):
-            found = read_offset_map(self._archive.store, key)
-            if found is not None:
-                self._check(found.facts, key, noted, claim, number)
-                return found
-        raise NotWholeError(f"{keys[0]}: the offset map is gone; run that restore again, which makes it")
+        found = read_offset_map(self._archive.store, key)
+        if found is None:
+            raise NotWholeError(f"{key}: the offset map is gone; run that restore again, which makes it")
+        self._check(found.facts, key, noted, claim, number)
+        return found
 
     def _check(self, facts: OffsetMapFacts, key: str, noted: NotedTarget, claim: PartitionClaim, number: int) -> None:
         """Compare a map's facts with the other notes."""
@@ -208,8 +210,8 @@ class _Reader:
             (facts.target_next, facts.target_next - facts.records),
         )
         wanted = (
-            (self._restore_id, noted.plan.source, noted.plan.life, number),
-            (self._cluster_id, noted.topic, noted.topic_id, number),
+            (self._targets.restore_id, noted.plan.source, noted.plan.life, number),
+            (self._targets.cluster_id, noted.topic, noted.topic_id, number),
             (claim.verified_end, claim.start_offset),
         )
         if told != wanted:

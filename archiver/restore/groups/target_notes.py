@@ -32,14 +32,6 @@ class NotedTarget:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotedTargets:
-    """The targets of a restore with readable plans; and why the others' plans are unreadable."""
-
-    targets: tuple[NotedTarget, ...]
-    refused: Mapping[str, str]
-
-
 def list_targets(archive: Archive, restore_id: str) -> list[str]:
     """List the targets of a restore. Raises UsageError for an unknown restore."""
     known = sorted(filter(is_restore_id, archive.store.list_directories(archive.layout.control_prefix(RESTORES))))
@@ -52,76 +44,64 @@ def list_targets(archive: Archive, restore_id: str) -> list[str]:
 
 def read_noted_targets(
     archive: Archive, restore_id: str, cluster_id: str, targets: Iterable[str], topic_ids: Mapping[str, str]
-) -> NotedTargets:
+) -> tuple[list[NotedTarget], dict[str, str]]:
     """Read a restore's notes on targets. `topic_ids`: of the topics that the cluster has now.
 
-    Each partition has a claim of this restore on this very topic, or the reason for its lack.
+    Each partition has a claim of this restore on this very topic, or the reason for its lack. Also returns the targets with
+    unreadable plans, and why.
     """
     parent = f"{RESTORES}/{restore_id}"
     newest = newest_listed(archive, parent)
-    notes = _Notes(archive, cluster_id, topic_ids)
     found: list[NotedTarget] = []
     refused: dict[str, str] = {}
     for target in targets:
-        stream = f"{parent}/{target}/{PLAN}"
-        if stream not in newest:
-            refused[target] = "nothing was planned for it"
-            continue
         try:
-            found.append(notes.read_target(target, stream, newest))
+            found.append(_read_target(archive, cluster_id, f"{parent}/{target}/", newest, topic_ids.get(target)))
         except NotWholeError as error:
             refused[target] = str(error)
-    return NotedTargets(targets=tuple(found), refused=refused)
+    return found, refused
 
 
-class _Notes:
-    """Reads notes of one restore on one cluster."""
+def _read_target(
+    archive: Archive, cluster_id: str, above: str, newest: Mapping[str, Listed], topic_id: str | None
+) -> NotedTarget:
+    """Read the plan of a target, then its claims. `above`: the beginning of its streams. Raises NotWholeError for an unreadable plan."""
+    target, stream = above.split("/")[-2], f"{above}{PLAN}"
+    if stream not in newest:
+        raise NotWholeError("nothing was planned for it")
+    fact = read_fact(archive, stream, newest[stream])
+    plan, problem = heading_from_fact(stream, fact), _problem_of(target, fact, cluster_id, topic_id)
 
-    def __init__(self, archive: Archive, cluster_id: str, topic_ids: Mapping[str, str]) -> None:
-        self._archive = archive
-        self._cluster_id = cluster_id
-        self._topic_ids = topic_ids
+    def read_claim(number: int) -> PartitionClaim:
+        claim = read_fact(archive, f"{above}{number}", newest[f"{above}{number}"])
+        if not is_of(claim, cluster_id, topic_id or ""):
+            raise NotWholeError(f"what is noted of {target}-{number} is of an earlier topic of that name")
+        return PARTITION_CLAIMS.read(claim, f"{above}{number}")
 
-    def read_target(self, target: str, stream: str, newest: Mapping[str, Listed]) -> NotedTarget:
-        """Read the plan of a target, then its claims. Raises NotWholeError for an unreadable plan."""
-        fact = read_fact(self._archive, stream, newest[stream])
-        plan = heading_from_fact(stream, fact)
-        problem = self._problem_of(target, fact)
-        claims = {} if problem or plan.repartition is not None else self._claims_of(stream, newest)
-        return NotedTarget(
-            topic=target,
-            topic_id=self._topic_ids.get(target, ""),
-            stream=stream,
-            plan=plan,
-            claims={number: one for number, one in claims.items() if isinstance(one, PartitionClaim)},
-            refused={number: one for number, one in claims.items() if isinstance(one, str)},
-            problem=problem,
-        )
+    names = [one.removeprefix(above) for one in newest if one.startswith(above)]
+    numbers = sorted(int(name) for name in names if is_partition_number(name))
+    if problem or plan.repartition is not None:
+        numbers = []
+    claims = list(zip(numbers, side_by_side(READS_AT_ONCE, or_reason(read_claim), numbers, "claims"), strict=True))
+    return NotedTarget(
+        topic=target,
+        topic_id=topic_id or "",
+        stream=stream,
+        plan=plan,
+        claims={number: one for number, one in claims if isinstance(one, PartitionClaim)},
+        refused={number: one for number, one in claims if isinstance(one, str)},
+        problem=problem,
+    )
 
-    def _problem_of(self, target: str, fact: Fact) -> str:
-        if not is_here(fact, self._cluster_id):
-            return f"topic {target} was restored into another cluster"
-        if target not in self._topic_ids:
-            return f"topic {target} is not on the cluster"
-        if not is_of(fact, self._cluster_id, self._topic_ids[target]):
-            return f"topic {target} is not the one that was restored: it was created again since"
-        return ""
 
-    def _claims_of(self, plan_stream: str, newest: Mapping[str, Listed]) -> Mapping[int, PartitionClaim | str]:
-        above = plan_stream.removesuffix(PLAN)
-        target = above.split("/")[-2]
-        topic_id = self._topic_ids[target]
-        names = [stream.removeprefix(above) for stream in newest if stream.startswith(above)]
-        numbers = sorted(int(name) for name in names if is_partition_number(name))
-
-        def read(number: int) -> PartitionClaim:
-            stream = f"{above}{number}"
-            fact = read_fact(self._archive, stream, newest[stream])
-            if not is_of(fact, self._cluster_id, topic_id):
-                raise NotWholeError(f"what is noted of {target}-{number} is of an earlier topic of that name")
-            return PARTITION_CLAIMS.read(fact, stream)
-
-        return dict(zip(numbers, side_by_side(READS_AT_ONCE, or_reason(read), numbers, "claims"), strict=True))
+def _problem_of(target: str, plan: Fact, cluster_id: str, topic_id: str | None) -> str:
+    if not is_here(plan, cluster_id):
+        return f"topic {target} was restored into another cluster"
+    if topic_id is None:
+        return f"topic {target} is not on the cluster"
+    if not is_of(plan, cluster_id, topic_id):
+        return f"topic {target} is not the one that was restored: it was created again since"
+    return ""
 
 
 def or_reason(read: Callable[[int], Value]) -> Callable[[int], Value | str]:

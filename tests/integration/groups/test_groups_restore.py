@@ -293,11 +293,11 @@ def test_what_fails_of_groups_is_told_beside_topics_that_are_whole(
 ) -> None:
     for error, exit_code in ((KafkaTemporaryError("the cluster is away"), 4), (ZeroDivisionError("a defect"), 1)):
 
-        async def fail(*_: object, error: Exception = error, **__: object) -> None:
+        def fail(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr(archiver.spark.group_restore, "apply_group_plan", fail)
+            patch.setattr(archiver.spark.group_restore, "restore_groups", fail)
             done = stage.restore()
         assert (done.exit_code, done.result["groups"], str(error) in done.result["failure"]) == (exit_code, None, True)
         assert [topic["is_finished"] for topic in done.result["topics"]] == [True]

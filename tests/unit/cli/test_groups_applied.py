@@ -5,14 +5,15 @@ from dataclasses import replace
 
 from archiver.cli.groups_applied import _NEXT_STEPS, applied_complaints, applied_lines, applied_row
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.groups.target.application_decisions import PositionOutcome
-from archiver.groups.target.application_report import ApplicationReport, GroupReport, PositionReport
+from archiver.groups.target.application_decisions import Decision, PositionOutcome
+from archiver.groups.target.application_report import ApplicationReport, GroupReport
 from archiver.kafka.groups.group_positions import GroupPosition
 
 
-def position(outcome: PositionOutcome, partition: int = 0) -> PositionReport:
-    return PositionReport(
+def position(outcome: PositionOutcome, partition: int = 0) -> Decision:
+    return Decision(
         topic="orders",
+        topic_id="",
         partition=partition,
         before=None,
         wanted=GroupPosition(offset=7, metadata="m"),
@@ -33,7 +34,7 @@ def group(
     error: KafkaError | KafkaTemporaryError | None = None,
     name: str = "g",
 ) -> GroupReport:
-    found: Sequence[PositionReport] = [position(one, number) for number, one in enumerate(outcomes)]
+    found: Sequence[Decision] = [position(one, number) for number, one in enumerate(outcomes)]
     return GroupReport(group=name, source_group="s", positions=found, refusal=refusal, error=error)
 
 
@@ -58,7 +59,7 @@ def test_a_rollback_has_words_of_its_own() -> None:
         )
         assert "was set to  back to" in lines[0]
         assert lines[1].endswith(f"  {outcome}")
-    none = replace(position(PositionOutcome.HAS_MEMBERS), after=None)
+    none = position(PositionOutcome.HAS_MEMBERS)._replace(after=None)
     (told,) = applied_complaints(report(GroupReport(group="g", source_group="s", positions=[none])))
     assert told.startswith("group g, left as it is: orders-0 (no position): ")
 

@@ -10,7 +10,7 @@ from archiver.groups.target.application_decisions import (
     decide_untold,
 )
 from archiver.groups.target.application_notes import GroupNote, NotedMove, NotedTopic
-from archiver.groups.target.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
+from archiver.groups.target.wanted_positions import UntoldPlace, WantedPosition
 from archiver.kafka.groups.group_positions import GroupPosition, Positions
 
 BEFORE = GroupPosition(offset=5, leader_epoch=3, metadata="b")
@@ -189,14 +189,3 @@ def test_what_a_rollback_does(before: GroupPosition | None, stands: str, outcome
     assert (found.outcome, found.before, found.wanted) == (outcome, WANTED, before)
     (found,) = decide_rollback(note_of(before, WANTED), held(now), {"orders": "another"})
     assert found.outcome is PositionOutcome.OTHER_TOPIC
-
-
-def test_what_no_group_can_be_asked_to_be() -> None:
-    ordinary = WantedPosition("orders", "id", 0, 9)
-    for wrong in (
-        [ordinary, ordinary._replace(offset=10)],
-        [ordinary._replace(offset=-1)],
-        [ordinary, ordinary._replace(topic_id="another", partition=1)],
-    ):
-        with pytest.raises(ValueError, match=r"orders"):
-            WantedGroup(source_group="s", positions=wrong)

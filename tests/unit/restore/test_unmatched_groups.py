@@ -12,8 +12,7 @@ from archiver.config.model import ArchiverConfig
 from archiver.groups.positions import shown
 from archiver.groups.positions.archived_position import ArchivedPosition
 from archiver.groups.positions.shown import PositionFilter, ShownGroups, ShownPosition
-from archiver.restore.groups.group_restore import GroupRequest
-from archiver.restore.groups.unmatched_groups import unmatched_problem
+from archiver.restore.groups.group_restore import GroupRequest, unmatched_problem
 from archiver.store.address import group_of
 from tests.support.memory_store import MemoryStore
 from tests.unit.restore.test_group_restore import position
