@@ -92,5 +92,5 @@ class OffsetsArchive:
         *,
         with_folds: bool = True,
     ) -> OffsetsLog:
-        folds = Folds.of(self.archive, report) if with_folds else None
+        folds = Folds.of(self.archive, report) if with_folds else Folds(self.archive, {}, report)
         return read_log(self.store, self.topic(), partition, until_ms, report, folds)

@@ -8,9 +8,7 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-import numpy as np
+from typing import Final
 
 from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.format.handle import Archive
@@ -20,9 +18,8 @@ from archiver.archive.segments.partition_segments import SegmentSlice, blocks_of
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import NotWholeError
-from archiver.groups.log.archived_log import delete_retention_ms, first_seen_ms, whole_frames
-from archiver.groups.log.commit_log import CommitLog
-from archiver.groups.log.doubts import Below, doubts_above, unsettled_above
+from archiver.groups.log.archived_log import whole_frames
+from archiver.groups.log.doubts import Below, unsettled_above
 from archiver.groups.log.fold_object import (
     FOLD_DIGEST,
     MOST_FOLD_BYTES,
@@ -32,8 +29,8 @@ from archiver.groups.log.fold_object import (
     encode_fold,
     merge_doubts,
 )
-from archiver.groups.log.folds import Fold, Folds, fold_frames, note_fold, reaches_of
-from archiver.groups.log.log_beginning import LogBeginning, begin_log
+from archiver.groups.log.folds import Fold, Folds, fold_frames, reaches_of
+from archiver.groups.log.log_beginning import LogBeginning, begin_log, delete_retention_ms, first_seen_ms
 from archiver.process.running.failpoints import reach
 from archiver.store.port import ObjectKind
 
@@ -116,7 +113,7 @@ def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
         doubts=_doubts(topic, number, beginning, plan.next),
         sources=_sources(beginning.whole, readings),
     )
-    key, size_bytes = _put(archive, facts, rows.frame, beginning)
+    key, size_bytes = _put(folds, facts, rows.frame)
     return MadeFold(key=key, facts=facts, read=totals.records, size_bytes=size_bytes)
 
 
@@ -188,11 +185,8 @@ def _doubts(
     topic: ArchivedTopic, number: int, beginning: LogBeginning, until: int
 ) -> tuple[tuple[int, int, bool], ...]:
     """Return the doubts to note in a fold: records missing in its sources are also missing in the fold."""
-    retention_ms, seen_ms = delete_retention_ms(topic), first_seen_ms(topic)
-    above = doubts_above(topic.partitions[number], beginning.next, retention_ms, seen_ms, beginning.below)
-    found = [*beginning.doubts, *above]
-    clipped = [one._replace(last=min(one.last, until - 1)) for one in found if one.first < until]
-    return merge_doubts(clipped)
+    found = beginning.all_doubts(topic, number)
+    return merge_doubts([one._replace(last=min(one.last, until - 1)) for one in found if one.first < until])
 
 
 def _sources(earlier: Fold | None, readings: Sequence[SegmentSlice]) -> Sources:
@@ -205,13 +199,9 @@ def _sources(earlier: Fold | None, readings: Sequence[SegmentSlice]) -> Sources:
     )
 
 
-class _PutFold(NamedTuple):
-    key: str
-    size_bytes: int
-
-
-def _put(archive: Archive, facts: FoldFacts, frame: Frame, beginning: LogBeginning) -> _PutFold:
-    """Put the object, read it back, and note it, in this order."""
+def _put(folds: Folds, facts: FoldFacts, frame: Frame) -> tuple[str, int]:
+    """Put the object, read it back, and note it, in this order. Returns its key and its size."""
+    archive = folds.archive
     content = encode_fold(facts, frame)
     sha256 = hashlib.sha256(content).hexdigest()
     key, size_bytes = archive.layout.fold_key(facts.key(sha256)), len(content)
@@ -220,23 +210,9 @@ def _put(archive: Archive, facts: FoldFacts, frame: Frame, beginning: LogBeginni
     archive.store.put_if_absent(key, content, {FOLD_DIGEST: sha256}, kind=ObjectKind.FACT)
     del content
     reach("fold.put")
-    _compare(archive, Fold(key, facts, sha256), frame)
+    for _ in fold_frames(archive, Fold(key, facts, sha256)):  # compares its bytes and the digest of its records
+        pass
     reach("fold.compared")
-    note_fold(archive, facts, sha256, beginning.refused)
+    folds.note(facts, sha256)
     reach("fold.noted")
-    return _PutFold(key, size_bytes)
-
-
-def _compare(archive: Archive, fold: Fold, frame: Frame) -> None:
-    """Read a fold from the bucket, reduce it again, and compare it with the reduced sources."""
-    log = CommitLog()
-    for one in fold_frames(archive, fold):
-        log.add(one)
-    found = log.finish().frame
-    if not is_same(found, frame):
-        raise NotWholeError(f"{fold.key}: does not read back as what was written; run the same command again")
-
-
-def is_same(one: Frame, other: Frame) -> bool:
-    """Return whether two reduced logs have the same records."""
-    return np.array_equal(one.table, other.table) and np.array_equal(one.body, other.body)
+    return key, size_bytes

@@ -14,9 +14,10 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.notes.topics import TopicFact
 from archiver.archive.reading.catalog import find_topic
 from archiver.config.model import IndexUse
-from archiver.groups.log.archived_log import OffsetsLog, ReportProblem, first_seen_ms, read_log
+from archiver.groups.log.archived_log import OffsetsLog, ReportProblem, read_log
 from archiver.groups.log.folds import Folds
 from archiver.groups.log.lives import CLOCKS_DIFFER_MS, NOT_ARCHIVED, Root, Roots
+from archiver.groups.log.log_beginning import first_seen_ms
 from archiver.groups.positions.archived_position import ArchivedPosition, Cause, State
 from archiver.groups.positions.positions_as_of import PositionsAsOf
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC

@@ -15,7 +15,7 @@ from archiver.archive.segments.segment_facts import TransactionRange
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.log import fold_object
 from archiver.groups.log.fold_object import FOLD_DIGEST, FoldFacts, encode_fold, read_fold
-from archiver.groups.log.folds import Folds, note_fold, reaches_of
+from archiver.groups.log.folds import Folds, reaches_of
 from archiver.groups.log.lives import Root
 from archiver.groups.positions.archived_position import State
 from archiver.groups.positions.positions_as_of import PositionsAsOf
@@ -167,7 +167,7 @@ def test_a_fold_that_is_not_what_it_says_is_reported(rows: int, changes: dict[st
     sha256 = hashlib.sha256(content).hexdigest()
     key = archive.archive.layout.fold_key(facts.key(sha256))
     archive.store.put_if_absent(key, content, {FOLD_DIGEST: sha256}, kind=ObjectKind.FACT)
-    assert note_fold(archive.archive, facts, sha256)
+    assert Folds.of(archive.archive, pytest.fail).note(facts, sha256)
     assert [one for one in check_control(archive.archive) if "is no fold of group positions" in one]
     if facts.partition == 0:
         found, problems = told(archive)
@@ -198,9 +198,10 @@ def _as_of_partition_1(archive: OffsetsArchive) -> tuple[bytes, FoldFacts]:
 def test_of_two_writers_the_first_that_covers_as_much_holds() -> None:
     archive = archive_of()
     facts, _ = of_rows(archive, 0)
-    assert not note_fold(archive.archive, facts, "1" * 64)
-    assert not note_fold(archive.archive, replace(facts, next=3, records=3, doubts=()), "1" * 64)
-    assert note_fold(archive.archive, replace(facts, next=5), "1" * 64)
+    folds = Folds.of(archive.archive, pytest.fail)
+    assert not folds.note(facts, "1" * 64)
+    assert not folds.note(replace(facts, next=3, records=3, doubts=()), "1" * 64)
+    assert folds.note(replace(facts, next=5), "1" * 64)
 
 
 def test_a_log_that_was_cut_back_goes_on_from_the_folds_below_the_branch() -> None:

@@ -21,6 +21,7 @@ from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.errors import FalseFactsError, UsageError
 from archiver.groups.log.archived_log import read_log
+from archiver.groups.log.folds import Folds
 from archiver.groups.log.live_logs import LiveLog
 from archiver.groups.positions.archived_position import State
 from archiver.groups.positions.positions_as_of import PositionsAsOf
@@ -188,9 +189,10 @@ def test_what_is_gone_from_the_end_of_a_log_makes_unknown_what_lies_before(tmp_p
     topic = find_topic(archive.handle, OFFSETS)
     shorter = replace(topic, partitions={0: topic.partitions[0].reaching(9, is_remembered=True)})
     problems: list[str] = []
-    log = read_log(archive.store, shorter, 0, LAST_LONG, problems.append)
+    folds = Folds.of(archive.handle, problems.append)
+    log = read_log(archive.store, shorter, 0, LAST_LONG, problems.append, folds)
     assert {one.state for one in PositionsAsOf([log], {})} == {State.UNKNOWN}
-    earlier = read_log(archive.store, shorter, 0, NEW_YEAR_MS - 15 * HOUR, problems.append)
+    earlier = read_log(archive.store, shorter, 0, NEW_YEAR_MS - 15 * HOUR, problems.append, folds)
     assert [(one.group, one.state) for one in PositionsAsOf([earlier], {})] == [("g", State.SET)]
     assert len(problems) == 2
 
