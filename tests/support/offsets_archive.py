@@ -82,7 +82,7 @@ class OffsetsArchive:
     def fold(self, partition: int = 0, report: Callable[[str], None] = refuse_problem) -> MadeFold:
         folds = Folds.of(self.archive, report)
         (plan,) = (one for one in plan_folds(self.topic(), folds) if one.partition == partition)
-        return run_fold(self.archive, folds, plan)
+        return run_fold(folds, plan)
 
     def read(
         self,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from archiver.archive.copies.archived_topic import ArchivedTopic
-from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.index.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
 from archiver.archive.segments.partition_segments import SegmentSlice, blocks_of
@@ -87,7 +86,7 @@ def plan_fold(topic: ArchivedTopic, folds: Folds, number: int, until: int = MOST
     )
 
 
-def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
+def run_fold(folds: Folds, plan: FoldPlan) -> MadeFold:
     """Fold one partition. Raises NotWholeError or FalseFactsError for missing or damaged records: no fold is noted then."""
     topic, number = plan.topic, plan.partition
     beginning = begin_log(folds, topic, number, fills_in=False)
@@ -95,7 +94,7 @@ def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
         raise NotWholeError(refusal)
     readings = _above(topic, number, beginning.next, plan.next).readable
     totals = _Totals(beginning)
-    for frame, counts_ms in whole_frames(archive.store, topic.topic, number, readings):
+    for frame, counts_ms in whole_frames(folds.archive.store, topic.topic, number, readings):
         totals.add(frame, counts_ms)
         beginning.log.add(frame)
     rows = beginning.log.finish()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -59,7 +59,6 @@ class PositionKeeper:
         cluster_id: str,
         count_failure: Callable[[str, str], None] = lambda _what, _cause: None,
         clock_ms: Callable[[], int] = machine_now_ms,
-        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client
         self._policy = policy
@@ -68,7 +67,6 @@ class PositionKeeper:
         self._cluster_id = cluster_id
         self._count_failure = count_failure
         self._clock_ms = clock_ms
-        self._wait = wait
         self._logged = ""
         self._archives_topic = False
         self._refused: frozenset[str] = frozenset()
@@ -138,7 +136,8 @@ class PositionKeeper:
     async def run(self) -> None:
         """Take a snapshot in each interval, shared by all instances, while snapshots are the way of keeping."""
         while True:
-            await self._wait(await self._turn() if self.takes_snapshots else _IDLE_S)
+            pause_s = await self._turn() if self.takes_snapshots else _IDLE_S
+            await asyncio.sleep(pause_s)  # the way of keeping may change meanwhile
 
     async def _turn(self) -> float:
         """Take a due snapshot. Returns the seconds until the next one; a failed snapshot is retried sooner."""

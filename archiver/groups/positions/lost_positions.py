@@ -25,22 +25,17 @@ _AT_ONCE_MS: Final = UNDER_WAY_MS + 60_000
 _Place = tuple[str, int]  # group, partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostPositions:
-    """The result. `out_of_reach`: topics whose positions are so early that not all later snapshots were read."""
-
-    positions: tuple[ArchivedPosition, ...]
-    out_of_reach: Mapping[str, int]
-
-
 def find_lost_positions(
     archive: Archive,
     lives: Collection[tuple[str, int]],
     roots: Mapping[str, list[Root]],
     until_ms: int,
     report_problem: ReportProblem,
-) -> LostPositions:
-    """Find the last positions in lives of topics, given by topic and root, that have no position in the newest snapshot."""
+) -> tuple[list[ArchivedPosition], dict[str, int]]:
+    """Find the last positions in lives of topics, given by topic and root, that have no position in the newest snapshot.
+
+    Also returns the topics whose positions are so early that not all later snapshots were read, with a time of such positions.
+    """
     searches = [_Search(topic=topic, root=root, roots=roots.get(topic, [])) for topic, root in sorted(lives)]
     oldest_ms, count = until_ms, 0
     topics = {topic for topic, _ in lives}
@@ -50,16 +45,14 @@ def find_lost_positions(
             one.take(snapshot)
         if all(one.is_done for one in searches):
             break
-    without = [one for one in searches if not (one.is_done or one.has_found)]
+    without = [one for one in searches if not (one.is_done or one.last)]
     out_of_reach: dict[str, int] = {}
     if without and count == _MOST_READ:
         for snapshot in islice(newest_of_days(archive, oldest_ms, report_problem), _MOST_DAYS):
             for one in without:
                 if one.topic not in out_of_reach and one.positions_in(snapshot):
                     out_of_reach[one.topic] = snapshot.time_ms
-    return LostPositions(
-        positions=tuple(position for one in searches for position in one.found()), out_of_reach=out_of_reach
-    )
+    return [position for one in searches for position in one.found()], out_of_reach
 
 
 def groups_seen(archive: Archive, names: Collection[str], until_ms: int) -> set[str]:
@@ -83,27 +76,23 @@ class _Search:
     _none_ms: int = LAST_LONG  # the time of the oldest snapshot of all groups behind the last with positions
     _unseen: set[str] = field(default_factory=set)  # groups missing in the snapshot right behind that
     _last_ms: int = LAST_LONG  # the time of the last snapshot with positions
-    _last: dict[_Place, ArchivedPosition] = field(default_factory=dict)
+    last: dict[_Place, ArchivedPosition] = field(default_factory=dict)
     _before: dict[_Place, ArchivedPosition] | None = None  # positions in the previous snapshot; None: not read yet
     _untold: set[str] = field(default_factory=set)  # groups missing in these snapshots
     _unsure: dict[_Place, ArchivedPosition] = field(default_factory=dict)
-
-    @property
-    def has_found(self) -> bool:
-        return bool(self._last)
 
     def take(self, snapshot: Snapshot) -> None:
         if self.is_done:
             return
         here = self.positions_in(snapshot)
-        if not self._last:
+        if not self.last:
             self._begin(snapshot, here)
             return
         unsure = {place: one for place, one in here.items() if place[0] in self._untold}
         self._unsure |= {place: one._replace(state=State.UNKNOWN) for place, one in unsure.items()}
         if self._before is None:
             self._before = {place: one for place, one in here.items() if place[0] not in self._untold}
-            self._untold |= {*snapshot.missing} - snapshot.groups.keys() - {group for group, _ in self._last}
+            self._untold |= {*snapshot.missing} - snapshot.groups.keys() - {group for group, _ in self.last}
         self._untold -= snapshot.groups.keys()
         self._untold &= {*snapshot.missing}  # missing in both: the group did not exist then
         self.is_done = not self._untold
@@ -118,7 +107,7 @@ class _Search:
             unseen = {
                 place: one._replace(state=State.UNKNOWN) for place, one in here.items() if place[0] in self._unseen
             }
-            self._last_ms, self._last, self._untold = snapshot.time_ms, here | unseen, missing
+            self._last_ms, self.last, self._untold = snapshot.time_ms, here | unseen, missing
 
     def _was_there_without(self) -> bool:
         """Return whether the topic existed after the removal of its last position: then its deletion removed none."""
@@ -144,12 +133,12 @@ class _Search:
         """Return the positions of the life, by group and partition."""
         before = self._before or {}
         stood = self._none_ms - self._last_ms <= _AT_ONCE_MS and all(
-            place in before and _is_same(before[place], one) for place, one in self._last.items()
+            place in before and _is_same(before[place], one) for place, one in self.last.items()
         )
-        went = {place: one for place, one in before.items() if place not in self._last}
+        went = {place: one for place, one in before.items() if place not in self.last}
         if not stood:
             went = {place: one._replace(state=State.UNKNOWN) for place, one in went.items()}
-        found = {**self._unsure, **went, **self._last}
+        found = {**self._unsure, **went, **self.last}
         return [found[place] for place in sorted(found)]
 
 

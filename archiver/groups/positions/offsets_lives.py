@@ -19,7 +19,7 @@ from archiver.groups.log.folds import Folds
 from archiver.groups.log.lives import CLOCKS_DIFFER_MS, NOT_ARCHIVED, Root, Roots
 from archiver.groups.log.log_beginning import first_seen_ms
 from archiver.groups.positions.archived_position import ArchivedPosition, Cause, State
-from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.positions_as_of import positions_as_of
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.process.running.workers import side_by_side
 
@@ -58,9 +58,9 @@ class OffsetsLife:
         is_seen = seen_ms is not None and seen_ms <= at_ms
         return is_seen or any(log.first_ms is not None and log.first_ms <= at_ms for log in self.logs)
 
-    def positions(self, roots: Roots) -> PositionsAsOf:
-        """Return the positions of the log, in topics of its time."""
-        return PositionsAsOf(self.logs, {topic: self._own(some) for topic, some in roots.items()})
+    def positions(self, roots: Roots) -> Iterator[ArchivedPosition]:
+        """Yield the positions of the log, in topics of its time."""
+        return positions_as_of(self.logs, {topic: self._own(some) for topic, some in roots.items()})
 
     def _own(self, roots: Sequence[Root]) -> Sequence[Root]:
         """Leave out topics first seen with a later life, and topics whose successors were first seen with this life or earlier."""

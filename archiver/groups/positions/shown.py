@@ -51,10 +51,9 @@ class PositionFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownPosition:
-    """A position, its source, and the number of archived offsets behind it in its partition."""
+    """A position, and the number of archived offsets behind it in its partition."""
 
     position: ArchivedPosition
-    source: str
     lag: int | None  # None: the archive lacks the partition, or the position has no offset
     beyond: int | None = None  # offsets beyond the end of the archive
 
@@ -223,7 +222,6 @@ class _Topics:
             end = self._of(position.topic, position.life).get(position.partition)
         return ShownPosition(
             position=position,
-            source=position.source,
             lag=None if end is None else max(0, end - position.offset),
             beyond=None if end is None or position.offset <= end else position.offset - end,
         )

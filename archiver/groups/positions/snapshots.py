@@ -26,7 +26,6 @@ from archiver.archive.notes.topics import MOST_PARTITIONS
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.groups.log.lives import AMBIGUOUS
-from archiver.groups.log.position_rows import NO_ROW
 from archiver.groups.positions.archived_position import ArchivedPosition, PositionSource, State
 from archiver.process.running.workers import side_by_side
 from archiver.process.values.json_values import parse_json, spelled_number
@@ -80,9 +79,6 @@ def archived_position(
         offset=held.offset,
         leader_epoch=held.leader_epoch,
         metadata=held.metadata,
-        commit_ms=-1,
-        at_offset=NO_ROW,
-        removed_ms=NO_ROW,
         at_ms=at_ms,
         source=PositionSource.SNAPSHOT,
     )

@@ -101,11 +101,8 @@ class RestoredPartition:
     `held_life` held the partition's end when it was restored: forks up to that life are within the restored log.
     """
 
-    topic: str
     root: int
-    life: int  # as given to the restore
     held_life: int
-    partition: int
     target: TargetPartition
     offset_map: OffsetMap
     log_start: int  # the present log start of the target
@@ -139,13 +136,7 @@ class TranslatedPosition(NamedTuple):
         return self.reason is None
 
 
-def translate(position: ArchivedPosition, restored: RestoredPartition) -> TranslatedPosition:
-    """Translate one position of the restored partition's topic and number."""
-    (found,) = translate_all([position], restored)
-    return found
-
-
-def translate_all(positions: Sequence[ArchivedPosition], restored: RestoredPartition) -> list[TranslatedPosition]:
+def translate(positions: Sequence[ArchivedPosition], restored: RestoredPartition) -> list[TranslatedPosition]:
     """Translate positions of one partition, in their order."""
     reasons = [unset_reason(one, restored.root) for one in positions]
     found = _translated([one for one, why in zip(positions, reasons, strict=True) if why is None], restored)

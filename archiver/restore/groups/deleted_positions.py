@@ -32,14 +32,14 @@ def with_lost_positions(
         return positions
     silent = _without_word(silent, read_all_groups(archive, asked, {topic for topic, _ in silent}, use))
     roots = read_roots(archive, {topic: facts[topic] for topic, _ in silent}, use)
-    lost = find_lost_positions(archive, silent, roots, asked.as_of_ms, report_problem)
-    for topic, at_ms in sorted(lost.out_of_reach.items()):
+    lost, out_of_reach = find_lost_positions(archive, silent, roots, asked.as_of_ms, report_problem)
+    for topic, at_ms in sorted(out_of_reach.items()):
         report_problem(
             f"groups stood in {topic} at {spell_time(at_ms)}, and stand there no more as of then; so many snapshots of positions were"
             " taken since that not all were looked through. Find the time when the topic was deleted, and give one before it:"
             " `archiver groups apply --as-of TIME`"
         )
-    found = {_place(one): one for one in filter(asked.wants, lost.positions)}
+    found = {_place(one): one for one in filter(asked.wants, lost)}
     return [*(one for one in positions if _is_word(one) or _place(one) not in found), *found.values()]
 
 

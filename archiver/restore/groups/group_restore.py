@@ -29,7 +29,7 @@ from archiver.groups.target.translation import (
     TargetPartition,
     TranslatedPosition,
     settle_ambiguous,
-    translate_all,
+    translate,
     unset_reason,
 )
 from archiver.groups.target.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
@@ -369,7 +369,7 @@ def _translated(positions: Iterable[ArchivedPosition], restored: RestoredTopics)
 def _into(topic: RestoredTopic, number: int, positions: Sequence[ArchivedPosition]) -> Iterator[TranslatedPosition]:
     partition = topic.restored.get(number)
     if partition is not None:
-        yield from translate_all(positions, partition)
+        yield from translate(positions, partition)
         return
     reason, told = _refusal(topic, number)
     target = TargetPartition(topic=topic.target, topic_id=topic.topic_id, partition=UNSET)

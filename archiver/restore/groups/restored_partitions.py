@@ -164,11 +164,8 @@ class _Reader:
         found = self._map_of(noted, claim, number)
         source = self._source_of(noted, number, found)
         return RestoredPartition(
-            topic=plan.source,
             root=root,
-            life=plan.life,
             held_life=source.held_life,
-            partition=number,
             target=TargetPartition(topic=noted.topic, topic_id=noted.topic_id, partition=number),
             offset_map=found,
             log_start=log_start,

@@ -21,7 +21,7 @@ from archiver.groups.log.fold_object import facts_of_fold, merge_doubts
 from archiver.groups.log.folds import Folds
 from archiver.groups.log.lives import Root
 from archiver.groups.positions.archived_position import ArchivedPosition, Cause, PositionSource, State
-from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.positions_as_of import positions_as_of
 from archiver.process.running import failpoints
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offset_commits import GroupKey, decode_key
@@ -66,7 +66,7 @@ def logs(draw: st.DrawFn) -> Log:
 def positions(
     log: OffsetsLog, roots: Mapping[str, Sequence[Root]] = ROOTS
 ) -> dict[tuple[str, str, int, int], ArchivedPosition]:
-    found = [one._replace(source=PositionSource.LOG) for one in PositionsAsOf([log], roots)]
+    found = [one._replace(source=PositionSource.LOG) for one in positions_as_of([log], roots)]
     told = {(one.group, one.topic, one.partition, one.life): one for one in found}
     assert len(told) == len(found)
     return told
@@ -196,7 +196,7 @@ ROWS = [
 
 def told(archive: OffsetsArchive, until_ms: int = LAST_LONG) -> dict[str, tuple[State, int, PositionSource]]:
     log = archive.read(until_ms)
-    return {one.group: (one.state, one.offset, one.source) for one in PositionsAsOf([log], ROOTS)}
+    return {one.group: (one.state, one.offset, one.source) for one in positions_as_of([log], ROOTS)}
 
 
 def test_a_position_says_that_it_is_from_a_fold() -> None:

@@ -18,7 +18,7 @@ from archiver.groups.log.fold_object import FOLD_DIGEST, FoldFacts, encode_fold,
 from archiver.groups.log.folds import Folds, reaches_of
 from archiver.groups.log.lives import Root
 from archiver.groups.positions.archived_position import State
-from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.positions_as_of import positions_as_of
 from archiver.store.port import ObjectKind
 from archiver.upkeep.control_check import check_control, control_problem
 from tests.support.commit_frames import commit_value, frame_of, position_key
@@ -37,7 +37,7 @@ def archive_of() -> OffsetsArchive:
 def told(archive: OffsetsArchive) -> tuple[list[tuple[str, int]], list[str]]:
     problems: list[str] = []
     log = archive.read(report=problems.append)
-    return [(one.group, one.offset) for one in PositionsAsOf([log], ROOTS)], problems
+    return [(one.group, one.offset) for one in positions_as_of([log], ROOTS)], problems
 
 
 def forge(archive: OffsetsArchive, change: Callable[[dict[str, Any]], None]) -> None:
@@ -70,7 +70,7 @@ def test_a_fold_stands_only_for_times_at_which_all_its_commits_counted() -> None
     archive.put(records[3:], 4, base=3)
 
     def told(ms: int) -> list[tuple[str, State, int, int]]:
-        found = PositionsAsOf([archive.read(FIRST_MS + ms)], {"x": [Root(0, "A", FIRST_MS)]})
+        found = positions_as_of([archive.read(FIRST_MS + ms)], {"x": [Root(0, "A", FIRST_MS)]})
         return [(one.group, one.state, one.offset, one.other_offset) for one in found]
 
     assert told(2_000) == [("g", State.AMBIGUOUS, 10, 100), ("h", State.SET, 7, -1)]
@@ -211,7 +211,7 @@ def test_a_log_that_was_cut_back_goes_on_from_the_folds_below_the_branch() -> No
     archive.put([Rec(4, FIRST_MS + 5, 0, position_key("e", "x", 0), commit_value(9))], 6, base=4, life=life)
     log = archive.read()
     assert log.fold_next == 4
-    found = {one.group: one.offset for one in PositionsAsOf([log], ROOTS)}
+    found = {one.group: one.offset for one in positions_as_of([log], ROOTS)}
     assert found == {"a": 3, "b": 2, "e": 9}
     made = archive.fold()
     assert made.key.startswith(f"control/group-folds/{life}/0/folds/{6:020}-")

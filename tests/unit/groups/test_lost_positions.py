@@ -12,8 +12,8 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.groups.log.lives import Root
 from archiver.groups.positions import lost_positions
-from archiver.groups.positions.archived_position import State
-from archiver.groups.positions.lost_positions import LostPositions, find_lost_positions
+from archiver.groups.positions.archived_position import ArchivedPosition, State
+from archiver.groups.positions.lost_positions import find_lost_positions
 from archiver.groups.positions.snapshots import Snapshot, newest_first
 from tests.support.memory_store import MemoryStore
 
@@ -39,15 +39,18 @@ def snap(archive: Archive, minute: int, groups: Groups, missing: Sequence[str] =
     append_fact(archive, f"group-positions/{day}", lambda _: fact)
 
 
-def find(archive: Archive, roots: Mapping[str, list[Root]] = ONE_LIFE, root: int = 0) -> LostPositions:
+Found = tuple[list[ArchivedPosition], dict[str, int]]
+
+
+def find(archive: Archive, roots: Mapping[str, list[Root]] = ONE_LIFE, root: int = 0) -> Found:
     def refuse(problem: str) -> None:
         raise AssertionError(problem)
 
     return find_lost_positions(archive, {("t", root)}, roots, 2**62, refuse)
 
 
-def told(found: LostPositions) -> list[tuple[str, int, int, State]]:
-    return [(one.group, one.partition, one.offset, one.state) for one in found.positions]
+def told(found: Found) -> list[tuple[str, int, int, State]]:
+    return [(one.group, one.partition, one.offset, one.state) for one in found[0]]
 
 
 def test_those_of_the_last_snapshot_that_has_any(archive: Archive) -> None:
@@ -62,8 +65,8 @@ def test_those_of_the_last_snapshot_that_has_any(archive: Archive) -> None:
         ("g", 3, 7, State.TOPIC_DELETED),
         ("h", 0, 9, State.UNKNOWN),
     ]
-    assert {one.at_ms for one in found.positions if one.group == "g"} == {2 * MINUTE_MS}
-    assert not found.out_of_reach
+    assert {one.at_ms for one in found[0] if one.group == "g"} == {2 * MINUTE_MS}
+    assert not found[1]
 
 
 def test_a_snapshot_that_was_taken_while_the_positions_went(archive: Archive) -> None:
@@ -95,7 +98,7 @@ def test_a_group_that_did_not_tell_is_unknown(archive: Archive) -> None:
 
 def test_a_topic_in_which_nobody_ever_stood(archive: Archive) -> None:
     snap(archive, 1, {"g": {"other": {0: 1}}})
-    assert find(archive) == LostPositions(positions=(), out_of_reach={})
+    assert find(archive) == ([], {})
 
 
 def test_a_position_of_another_life_does_not_count(archive: Archive) -> None:
@@ -115,9 +118,9 @@ def test_snapshots_that_are_out_of_reach(archive: Archive, monkeypatch: pytest.M
     later = DAY_MS // MINUTE_MS
     for minute in range(4):
         snap(archive, later + minute, {"g": {}}, day="1970-01-02")
-    assert find(archive) == LostPositions(positions=(), out_of_reach={"t": MINUTE_MS})
+    assert find(archive) == ([], {"t": MINUTE_MS})
     never = find_lost_positions(archive, {("never", 0)}, {"never": [Root(0, "", None)]}, 2**62, lambda _: None)
-    assert never == LostPositions(positions=(), out_of_reach={})
+    assert never == ([], {})
 
 
 def test_a_snapshot_that_cannot_be_read_is_told(archive: Archive) -> None:
@@ -152,7 +155,7 @@ def test_what_ended_in_a_topic_that_was_still_there_is_none(archive: Archive) ->
     snap(archive, 2, {"g": {}})
     for alive_ms, state in ((3 * MINUTE_MS, [State.TOPIC_DELETED]), (3 * MINUTE_MS + 1, [])):
         found = find(archive, {"t": [Root(0, "", 0, alive_ms)]})
-        assert [one.state for one in found.positions] == state
+        assert [one.state for one in found[0]] == state
 
 
 def test_who_could_not_be_asked_behind_the_last_one_is_unknown(archive: Archive) -> None:
@@ -180,7 +183,7 @@ def test_snapshots_are_read_back_only_to_when_the_topic_was_there(
         take(search, snapshot)
 
     monkeypatch.setattr(lost_positions._Search, "take", noted)
-    assert not find(archive, {"t": [Root(0, "", 0, 10 * MINUTE_MS)]}).positions
+    assert not find(archive, {"t": [Root(0, "", 0, 10 * MINUTE_MS)]})[0]
     assert reads == [4 * MINUTE_MS]
 
 

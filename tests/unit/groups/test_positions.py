@@ -9,7 +9,7 @@ from archiver.codec.selection import LAST_LONG
 from archiver.groups.log.doubts import Doubt, Survivors
 from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED, Root
 from archiver.groups.positions.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
-from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.positions_as_of import positions_as_of
 from tests.support import simulated_backups
 from tests.support.commit_frames import Row, commit_value, position_key, text
 from tests.support.simulated_offsets import (
@@ -35,7 +35,7 @@ def place_of(one: ArchivedPosition) -> Place:
 
 def check_true(simulated: Simulated, archived: Archived, until_ms: int) -> list[ArchivedPosition]:
     """Everything that is told for sure is true, and nothing is told twice."""
-    found = list(PositionsAsOf(archived.logs(until_ms), simulated.roots()))
+    found = list(positions_as_of(archived.logs(until_ms), simulated.roots()))
     true = simulated.truth(until_ms, archived.ends)
     assert len({(place_of(one), one.life) for one in found}) == len(found)
     for one in found:
@@ -85,7 +85,7 @@ def check_last(archived: Archived, life: int, one: ArchivedPosition) -> None:
 
 def check_known_again(simulated: Simulated, archived: Archived, found: Sequence[ArchivedPosition]) -> None:
     for one in [one for one in found if one.state is State.UNKNOWN and one.known_from_ms != UNKNOWN_MS][:3]:
-        later = PositionsAsOf(archived.logs(one.known_from_ms), simulated.roots())
+        later = positions_as_of(archived.logs(one.known_from_ms), simulated.roots())
         states = {each.life: each.state for each in later if place_of(each) == place_of(one)}
         assert states.get(one.life, State.AMBIGUOUS) is not State.UNKNOWN, one
         assert {one.life, AMBIGUOUS} & states.keys(), one  # of fewer rows less may be told of their lives
@@ -129,7 +129,7 @@ def test_where_nothing_is_missing_and_topics_live_once_all_is_known(seed: int) -
         found = check_true(simulated, archived, until_ms)
         assert not [one for one in found if one.state in {State.UNKNOWN, State.AMBIGUOUS}]
         assert {place_of(one) for one in found} == {place for place, _ in simulated.truth(until_ms, archived.ends)}
-    assert not [one for one in PositionsAsOf(archived.logs(), {}) if one.life != NOT_ARCHIVED]
+    assert not [one for one in positions_as_of(archived.logs(), {}) if one.life != NOT_ARCHIVED]
 
 
 # --- commits in transactions
@@ -173,7 +173,7 @@ def test_the_time_of_each_commit_of_one_that_waits_for_its_marker() -> None:
 
     def told(until_ms: int) -> dict[str, tuple[State, int, int]]:
         log = archived_log(0, written, [], 9, until_ms)
-        return {one.group: (one.state, one.offset, one.other_offset) for one in PositionsAsOf([log], roots)}
+        return {one.group: (one.state, one.offset, one.other_offset) for one in positions_as_of([log], roots)}
 
     assert told(1_500) == {"g": (State.SET, 10, -1)}
     assert told(3_000) == {"g": (State.AMBIGUOUS, 10, 100), "h": (State.SET, 7, -1)}
@@ -314,7 +314,7 @@ def told_of(
         )
         for number, these in enumerate([rows, others])
     ]
-    return list(PositionsAsOf(logs, {"x": roots}))
+    return list(positions_as_of(logs, {"x": roots}))
 
 
 def states_of(found: Sequence[ArchivedPosition]) -> dict[str, tuple[State, int]]:

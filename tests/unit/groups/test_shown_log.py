@@ -24,7 +24,7 @@ from archiver.groups.log.archived_log import read_log
 from archiver.groups.log.folds import Folds
 from archiver.groups.log.live_logs import LiveLog
 from archiver.groups.positions.archived_position import State
-from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.positions_as_of import positions_as_of
 from archiver.groups.positions.shown import PositionFilter, ShownGroups, show_groups
 from archiver.kafka.brokers.cluster import OpenTransaction
 from archiver.store.port import ObjectKind
@@ -191,9 +191,9 @@ def test_what_is_gone_from_the_end_of_a_log_makes_unknown_what_lies_before(tmp_p
     problems: list[str] = []
     folds = Folds.of(archive.handle, problems.append)
     log = read_log(archive.store, shorter, 0, LAST_LONG, problems.append, folds)
-    assert {one.state for one in PositionsAsOf([log], {})} == {State.UNKNOWN}
+    assert {one.state for one in positions_as_of([log], {})} == {State.UNKNOWN}
     earlier = read_log(archive.store, shorter, 0, NEW_YEAR_MS - 15 * HOUR, problems.append, folds)
-    assert [(one.group, one.state) for one in PositionsAsOf([earlier], {})] == [("g", State.SET)]
+    assert [(one.group, one.state) for one in positions_as_of([earlier], {})] == [("g", State.SET)]
     assert len(problems) == 2
 
 
@@ -246,7 +246,10 @@ def test_the_later_word_of_log_and_snapshot_is_shown_with_where_it_is_from(tmp_p
 
     def told(as_of_ms: int) -> list[tuple[str, int, str, str]]:
         found = archive.shown(as_of_ms)
-        return [(one.position.group, one.position.offset, one.position.state, one.source) for one in found.positions]
+        return [
+            (one.position.group, one.position.offset, one.position.state, one.position.source)
+            for one in found.positions
+        ]
 
     assert told(NEW_YEAR_MS + HOUR - 1) == [("g", 4, "set", "log"), ("h", 4, "set", "log"), ("k", 4, "removed", "log")]
     assert told(LAST_LONG) == [

@@ -37,11 +37,8 @@ def position(group: str, topic: str = "orders", partition: int = 0, offset: int 
 
 def restored_partition(number: int, target: str, root: int) -> RestoredPartition:
     return RestoredPartition(
-        topic="orders",
         root=root,
-        life=root,
         held_life=root,
-        partition=number,
         target=TargetPartition(topic=target, topic_id=f"id of {target}", partition=number),
         offset_map=map_of(range(2, 10)),
         log_start=0,

@@ -26,7 +26,7 @@ def problem(
     patch: pytest.MonkeyPatch, positions: Sequence[ArchivedPosition], sources: Collection[str], topics: str = ".*"
 ) -> str:
     def show(_archive: object, wanted: PositionFilter, *_: object) -> ShownGroups:
-        found = [ShownPosition(position=one, source="log", lag=None) for one in positions if wanted.wants(one)]
+        found = [ShownPosition(position=one, lag=None) for one in positions if wanted.wants(one)]
         return ShownGroups(positions=found, logs=(), snapshot_ms=None)
 
     patch.setattr(shown, "show_groups", show)
