@@ -8,8 +8,7 @@ from archiver.config.quantities import spell_exact_duration
 from archiver.process.output.text import spell_count, spell_name, spell_some
 
 if TYPE_CHECKING:
-    from archiver.groups.target.application_decisions import Decision
-    from archiver.groups.target.application_report import ApplicationReport, GroupReport
+    from archiver.groups.target.application_decisions import ApplicationReport, Decision, GroupReport
     from archiver.kafka.groups.group_positions import GroupPosition
 
 _NO_POSITION: Final = "none"

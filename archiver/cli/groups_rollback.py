@@ -10,7 +10,7 @@ from archiver.cli.options import add_archive, add_format, add_run, add_target, a
 from archiver.cli.output import complain, print_json, print_lines
 
 if TYPE_CHECKING:
-    from archiver.groups.target.application_report import ApplicationReport
+    from archiver.groups.target.application_decisions import ApplicationReport
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -93,8 +93,8 @@ def _preview_groups(
     from archiver.archive.format.handle import open_archive
     from archiver.config.load import load_target
     from archiver.kafka.login.settings import KafkaSettings
-    from archiver.restore.groups.deleted_positions import with_lost_positions
     from archiver.restore.groups.group_preview import preview_groups
+    from archiver.restore.groups.removed_positions import with_lost_positions
 
     target, archive = load_target(options.target), open_archive(config.storage)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)

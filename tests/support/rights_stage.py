@@ -28,8 +28,7 @@ from archiver.archive.segments.spool import Spool
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
 from archiver.groups.target.application import apply_positions
-from archiver.groups.target.application_report import ApplicationReport
-from archiver.groups.target.wanted_positions import WantedGroup, WantedPosition
+from archiver.groups.target.application_decisions import ApplicationReport, WantedGroup, WantedPosition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group_positions import positions_of
 from archiver.store.port import ObjectKind

@@ -20,7 +20,6 @@ from archiver.groups.log.doubts import Doubt, Doubts
 from archiver.groups.log.folds import Folds, reaches_of
 from archiver.groups.log.lives import CLOCKS_DIFFER_MS
 from archiver.groups.log.log_beginning import LogBeginning, begin_log
-from archiver.groups.log.position_rows import PositionRows
 from archiver.store.port import ObjectStore
 
 ReportProblem = Callable[[str], None]
@@ -52,10 +51,6 @@ class OffsetsLog:
         """
         whole = max((one.last for one in self.doubts.doubts if not one.needs_later), default=-1)
         return self.doubts.reach(until, has_row | (offsets < whole))
-
-    def topics(self) -> set[str]:
-        """Return the topics with present or earlier positions of groups."""
-        return set(PositionRows.of(self.rows).topic.texts)
 
 
 def read_log(

@@ -15,7 +15,7 @@ from archiver.archive.format.handle import Archive
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.log.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, UNDER_WAY_MS, Root, life_at
 from archiver.groups.positions.archived_position import ArchivedPosition, Cause, State
-from archiver.groups.positions.snapshots import ReportProblem, Snapshot, archived_position, newest_first, newest_of_days
+from archiver.groups.positions.snapshots import ReportProblem, Snapshot, SnapshotReader, archived_position
 
 # The most snapshots to read: at one a minute, those of a day and a half.
 _MOST_READ: Final = 2_000
@@ -39,7 +39,7 @@ def find_lost_positions(
     searches = [_Search(topic=topic, root=root, roots=roots.get(topic, [])) for topic, root in sorted(lives)]
     oldest_ms, count = until_ms, 0
     topics = {topic for topic, _ in lives}
-    for snapshot in islice(newest_first(archive, until_ms, report_problem, topics), _MOST_READ):
+    for snapshot in islice(SnapshotReader(archive, until_ms, report_problem, topics).newest_first(), _MOST_READ):
         oldest_ms, count = snapshot.time_ms, count + 1
         for one in searches:
             one.take(snapshot)
@@ -48,7 +48,7 @@ def find_lost_positions(
     without = [one for one in searches if not (one.is_done or one.last)]
     out_of_reach: dict[str, int] = {}
     if without and count == _MOST_READ:
-        for snapshot in islice(newest_of_days(archive, oldest_ms, report_problem), _MOST_DAYS):
+        for snapshot in islice(SnapshotReader(archive, oldest_ms, report_problem).newest_of_days(), _MOST_DAYS):
             for one in without:
                 if one.topic not in out_of_reach and one.positions_in(snapshot):
                     out_of_reach[one.topic] = snapshot.time_ms
@@ -58,7 +58,8 @@ def find_lost_positions(
 def groups_seen(archive: Archive, names: Collection[str], until_ms: int) -> set[str]:
     """Return the groups that occur in any snapshot that is searched for lost positions."""
     left = set(names)
-    for snapshot in islice(newest_first(archive, until_ms, lambda _: None, left), _MOST_READ if left else 0):
+    reader = SnapshotReader(archive, until_ms, lambda _: None, left)
+    for snapshot in islice(reader.newest_first(), _MOST_READ if left else 0):
         left -= snapshot.groups.keys()
         if not left:
             break

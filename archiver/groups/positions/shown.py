@@ -23,6 +23,7 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.groups.log.archived_log import OffsetsLog
 from archiver.groups.log.archived_until import ArchivedUntil, lagging_problem, lags_of
 from archiver.groups.log.lives import Root, Roots, roots_of
+from archiver.groups.log.position_rows import PositionRows
 from archiver.groups.positions.archived_position import ArchivedPosition, State
 from archiver.groups.positions.joined_positions import join_positions
 from archiver.groups.positions.offsets_lives import OffsetsLife, earlier_positions, read_offsets_lives
@@ -81,28 +82,28 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
     lives = _read_lives(archive, facts, wanted.as_of_ms, use, report)
     logs = [log for life in lives for log in life.logs]
     snapshots = read_snapshots(archive, wanted.as_of_ms, report)
-    if not logs and snapshots is None and not problems:
+    if not logs and snapshots.newest_ms is None and not problems:
         raise UsageError(
             "nothing of consumer groups is archived up to then: neither __consumer_offsets nor a snapshot of positions"
             " (backup.groups)"
         )
-    named = filter(wanted.topics.fullmatch, _named(logs, snapshots))
-    topics = _Topics(archive, facts, named, use)
+    by_snapshot = {topic for told in snapshots.groups.values() for topic in told.topics}
+    named = by_snapshot.union(*(set(PositionRows.of(log.rows).topic.texts) for log in logs))
+    topics = _Topics(archive, facts, filter(wanted.topics.fullmatch, named), use)
     roots = topics.roots()
     ends = _ends_of(lives[-1:], wanted.as_of_ms)
-    untold = [one for one in ends.lags.values() if snapshots is None or snapshots.newest_ms <= one.until_ms]
+    newest_ms = snapshots.newest_ms
+    untold = [one for one in ends.lags.values() if newest_ms is None or newest_ms <= one.until_ms]
     if untold:
         report(lagging_problem(untold))
     found = [one for one in _positions(lives, snapshots, ends, roots, wanted) if wanted.wants(one)]
-    if not found and snapshots is None and not problems:
+    if not found and newest_ms is None and not problems:
         _check_is_begun(logs, wanted.as_of_ms)
     return ShownGroups(
         positions=[topics.shown(one) for one in found],
         logs=logs,
-        snapshot_ms=None if snapshots is None else snapshots.newest_ms,
-        missing={}
-        if snapshots is None
-        else {group: at_ms for group, at_ms in snapshots.missing.items() if wanted.groups.fullmatch(group)},
+        snapshot_ms=newest_ms,
+        missing={group: at_ms for group, at_ms in snapshots.missing.items() if wanted.groups.fullmatch(group)},
     )
 
 
@@ -139,7 +140,7 @@ def _ends_of(held: Sequence[OffsetsLife], as_of_ms: int) -> ArchivedUntil:
 
 def _positions(
     lives: Sequence[OffsetsLife],
-    snapshots: Snapshots | None,
+    snapshots: Snapshots,
     ends: ArchivedUntil,
     roots: Roots,
     wanted: PositionFilter,
@@ -189,12 +190,6 @@ def _topic_facts(archive: Archive, report_problem: ReportProblem) -> dict[str, T
         elif fact is not None:
             found[name] = fact
     return found
-
-
-def _named(logs: Iterable[OffsetsLog], snapshots: Snapshots | None) -> set[str]:
-    """Return the topics with present or earlier positions of groups."""
-    by_snapshot = {topic for told in (snapshots.groups.values() if snapshots else ()) for topic in told.topics}
-    return by_snapshot.union(*(log.topics() for log in logs))
 
 
 def read_roots(archive: Archive, facts: Mapping[str, TopicFact], use: IndexUse) -> dict[str, list[Root]]:

@@ -21,9 +21,13 @@ from archiver.archive.format.layout import is_restore_id
 from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.groups.log.position_rows import is_utf8
 from archiver.groups.target.application_decisions import (
+    ApplicationReport,
     Decision,
+    GroupReport,
     PositionOutcome,
     TopicIds,
+    WantedGroup,
+    WantedGroups,
     decide_application,
     decide_rollback,
     decide_untold,
@@ -32,9 +36,7 @@ from archiver.groups.target.application_decisions import (
     noted_move,
 )
 from archiver.groups.target.application_notes import ApplicationNotes, GroupNote, NotedMove
-from archiver.groups.target.application_report import ApplicationReport, GroupReport
 from archiver.groups.target.position_moves import live_topics, make_moves
-from archiver.groups.target.wanted_positions import WantedGroup, WantedGroups
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.kafka.groups.group_coordinators import settled_positions
@@ -72,7 +74,8 @@ async def apply_positions(
         notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
         noted = await pool.call(notes.read, sendable)
         asked = {group: one for group, one in wanted.items() if one.positions or group in noted}
-        topics = {topic for group in asked.keys() & sendable for topic in wanted[group].topics}
+        known = (wanted[group] for group in asked.keys() & sendable)
+        topics = {place.topic for one in known for place in (*one.positions, *one.untold)}
         topics |= {name for note in noted.values() if isinstance(note, GroupNote) for name in note.topics}
         run = await _Run.begin(client, notes, pool, topics, as_of_ms, is_dry_run=is_dry_run)
         reports = await _each(

@@ -19,7 +19,7 @@ from archiver.groups.positions.archived_position import ArchivedPosition
 from archiver.groups.positions.lost_positions import groups_seen
 from archiver.groups.positions.shown import PositionFilter, read_all_groups, show_groups
 from archiver.groups.target.application import ReportProgress, apply_positions
-from archiver.groups.target.application_report import ApplicationReport
+from archiver.groups.target.application_decisions import ApplicationReport, WantedGroup, WantedPosition
 from archiver.groups.target.backup_groups import NAMELESS, groups_left_out
 from archiver.groups.target.translation import (
     OPEN_REASONS,
@@ -32,12 +32,10 @@ from archiver.groups.target.translation import (
     translate,
     unset_reason,
 )
-from archiver.groups.target.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.process.output.text import spell_count, spell_name, spell_some
-from archiver.restore.groups.deleted_positions import with_lost_positions
-from archiver.restore.groups.removed_positions import Removed, judge_removed, removal_warnings
+from archiver.restore.groups.removed_positions import Removed, judge_removed, removal_warnings, with_lost_positions
 from archiver.restore.groups.restored_partitions import (
     RestoredTopic,
     RestoredTopics,
@@ -93,7 +91,7 @@ class PlannedGroup:
         ]
 
     @property
-    def untold(self) -> list[UntoldPlace]:
+    def untold(self) -> list[WantedPosition]:
         """A partition whose archived position is unknown now. An earlier run may have known it."""
         held = {one.place for one in self.wanted}
         places = {place for one in self.unset if one.reason in UNTOLD and (place := _untold_place(one)) is not None}
@@ -279,12 +277,12 @@ def with_set_earlier(plan: GroupPlan, report: ApplicationReport) -> GroupPlan:
     return replace(plan, groups=tuple(map(settled, plan.groups)))
 
 
-def _untold_place(one: TranslatedPosition) -> UntoldPlace | None:
+def _untold_place(one: TranslatedPosition) -> WantedPosition | None:
     target = one.target
     return (
         None
         if target is None or target.partition == UNSET
-        else UntoldPlace(target.topic, target.topic_id, target.partition)
+        else WantedPosition(target.topic, target.topic_id, target.partition, UNSET)
     )
 
 

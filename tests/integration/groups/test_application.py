@@ -15,9 +15,13 @@ from archiver.archive.format.layout import Layout
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
 from archiver.groups.target.application import apply_positions, roll_back_positions
-from archiver.groups.target.application_decisions import PositionOutcome
-from archiver.groups.target.application_report import ApplicationReport, GroupReport
-from archiver.groups.target.wanted_positions import WantedGroup, WantedPosition
+from archiver.groups.target.application_decisions import (
+    ApplicationReport,
+    GroupReport,
+    PositionOutcome,
+    WantedGroup,
+    WantedPosition,
+)
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group_positions import GroupPosition, Positions, positions_of
 from tests.integration.groups.test_group_positions import commit, member

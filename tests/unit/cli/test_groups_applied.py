@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from archiver.cli.groups_applied import _NEXT_STEPS, applied_complaints, applied_lines, applied_row
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.groups.target.application_decisions import Decision, PositionOutcome
-from archiver.groups.target.application_report import ApplicationReport, GroupReport
+from archiver.groups.target.application_decisions import ApplicationReport, Decision, GroupReport, PositionOutcome
 from archiver.kafka.groups.group_positions import GroupPosition
 
 

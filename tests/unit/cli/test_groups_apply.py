@@ -10,8 +10,7 @@ from archiver.cli.options import pattern
 from archiver.cli.spelling import moment_from
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.positions.archived_position import State
-from archiver.groups.target.application_decisions import PositionOutcome
-from archiver.groups.target.application_report import ApplicationReport
+from archiver.groups.target.application_decisions import ApplicationReport, PositionOutcome
 from archiver.restore.groups.group_restore import GroupPlan, GroupRestore
 from tests.unit.cli.test_groups_applied import group, report
 from tests.unit.restore.test_group_restore import planned, position, topic_of

@@ -15,10 +15,15 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.errors import CorruptSegmentError, KafkaTemporaryError, StoreError, UsageError
 from archiver.groups.target.application import apply_positions, roll_back_positions
-from archiver.groups.target.application_decisions import PositionOutcome
+from archiver.groups.target.application_decisions import (
+    ApplicationReport,
+    GroupReport,
+    PositionOutcome,
+    WantedGroup,
+    WantedGroups,
+    WantedPosition,
+)
 from archiver.groups.target.application_notes import ApplicationNotes
-from archiver.groups.target.application_report import ApplicationReport, GroupReport
-from archiver.groups.target.wanted_positions import UntoldPlace, WantedGroup, WantedGroups, WantedPosition
 from archiver.kafka.brokers.codes import Code
 from archiver.kafka.brokers.wire import Call
 from archiver.kafka.groups.group_commits import OffsetCommitCall, OffsetDeleteCall
@@ -317,7 +322,9 @@ def test_who_goes_on_behind_a_rollback_has_not_run_on(stage: Stage) -> None:
 
 
 def untold(stage: Stage, group: str = "g", source: str = "g-source", partitions: int = 2) -> WantedGroups:
-    places = [UntoldPlace("orders", stage.cluster.topics["orders"], partition) for partition in range(partitions)]
+    places = [
+        WantedPosition("orders", stage.cluster.topics["orders"], partition, -1) for partition in range(partitions)
+    ]
     return {group: WantedGroup(source_group=source, positions=(), untold=places)}
 
 

@@ -5,12 +5,12 @@ import pytest
 from archiver.groups.target.application_decisions import (
     Decision,
     PositionOutcome,
+    WantedPosition,
     decide_application,
     decide_rollback,
     decide_untold,
 )
 from archiver.groups.target.application_notes import GroupNote, NotedMove, NotedTopic
-from archiver.groups.target.wanted_positions import UntoldPlace, WantedPosition
 from archiver.kafka.groups.group_positions import GroupPosition, Positions
 
 BEFORE = GroupPosition(offset=5, leader_epoch=3, metadata="b")
@@ -135,7 +135,7 @@ def test_who_stood_there_from_the_beginning_stands_there_still() -> None:
 
 
 def untold(now: GroupPosition | None, note: GroupNote | None, as_of_ms: int | None = None) -> list[Decision]:
-    return decide_untold([UntoldPlace("orders", "id", 0)], held(now), note, {"orders": "id"}, as_of_ms)
+    return decide_untold([WantedPosition("orders", "id", 0, -1)], held(now), note, {"orders": "id"}, as_of_ms)
 
 
 def test_what_the_archive_cannot_tell_any_more_is_told_by_the_note() -> None:

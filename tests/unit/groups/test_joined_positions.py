@@ -42,7 +42,7 @@ def snapshots(
 
 def joined(
     by_log: Sequence[ArchivedPosition],
-    snapshot: Snapshots | None,
+    snapshot: Snapshots,
     end_ms: int | None,
     roots: Mapping[str, Sequence[Root]] = ROOTS,
 ) -> Told:

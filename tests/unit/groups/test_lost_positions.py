@@ -14,7 +14,7 @@ from archiver.groups.log.lives import Root
 from archiver.groups.positions import lost_positions
 from archiver.groups.positions.archived_position import ArchivedPosition, State
 from archiver.groups.positions.lost_positions import find_lost_positions
-from archiver.groups.positions.snapshots import Snapshot, newest_first
+from archiver.groups.positions.snapshots import Snapshot, SnapshotReader
 from tests.support.memory_store import MemoryStore
 
 Groups = Mapping[str, Mapping[str, Mapping[int, int]]]
@@ -194,10 +194,10 @@ def test_a_snapshot_that_names_no_topic_is_read_without_its_groups(archive: Arch
     snap(archive, 5, groups, missing=['\n "duration_ms": 9,', "[", "]\n ]", "ü"])
     snap(archive, 6, {})
     stream = f"group-positions/{DAY}"
-    whole = list(newest_first(archive, 2**62, pytest.fail))
-    light = list(newest_first(archive, 2**62, pytest.fail, {"t"}))
+    whole = list(SnapshotReader(archive, 2**62, pytest.fail).newest_first())
+    light = list(SnapshotReader(archive, 2**62, pytest.fail, {"t"}).newest_first())
     assert light == [replace(one, groups={}) for one in whole]
-    assert list(newest_first(archive, 2**62, pytest.fail, {"other"})) == [whole[0], whole[1]]
+    assert list(SnapshotReader(archive, 2**62, pytest.fail, {"other"}).newest_first()) == [whole[0], whole[1]]
     content, _ = archive.store.get(archive.layout.fact_key(stream, 0)) or (b"", {})
     assert is_as_written(content)
     for changed in (content.replace(b"300000", b"300001"), content.replace(b'"sha256"', b'"sha257"')):
@@ -212,5 +212,5 @@ def test_looking_back_is_quick(archive: Archive) -> None:
     started_s = process_time()
     assert told(find(archive)) == [("g", 0, 1, State.TOPIC_DELETED)]
     light_s, started_s = process_time() - started_s, process_time()
-    assert len(list(newest_first(archive, 2**62, pytest.fail))) == 100
+    assert len(list(SnapshotReader(archive, 2**62, pytest.fail).newest_first())) == 100
     assert light_s < (process_time() - started_s) / 2

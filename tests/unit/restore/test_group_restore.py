@@ -15,11 +15,15 @@ from archiver.errors import UsageError
 from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED
 from archiver.groups.log.position_rows import NO_ROW
 from archiver.groups.positions.archived_position import ArchivedPosition, Cause, State
-from archiver.groups.target.application_decisions import Decision, PositionOutcome
-from archiver.groups.target.application_report import ApplicationReport, GroupReport
+from archiver.groups.target.application_decisions import (
+    ApplicationReport,
+    Decision,
+    GroupReport,
+    PositionOutcome,
+    WantedPosition,
+)
 from archiver.groups.target.backup_groups import archivers_groups, groups_left_out
 from archiver.groups.target.translation import RestoredPartition, TargetPartition
-from archiver.groups.target.wanted_positions import WantedPosition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group_positions import GroupPosition
 from archiver.restore.groups.group_restore import GroupPlan, parse_group_renames, plan_group_positions, with_set_earlier

@@ -12,7 +12,7 @@ from archiver.archive.segments.segment_facts import PartFacts
 from archiver.codec.selection import ALL_RECORDS
 from archiver.errors import NotWholeError, UsageError
 from archiver.kafka.records.produce import ProducerIdentity
-from archiver.restore.groups.target_notes import NotedTarget, list_targets, read_noted_targets
+from archiver.restore.groups.restored_partitions import NotedTarget, list_targets, read_noted_targets
 from archiver.restore.plan import noted_plan
 from archiver.restore.plan.claim_stream import partition_claims
 from archiver.restore.plan.claims import PartitionClaim
