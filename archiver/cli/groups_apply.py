@@ -5,14 +5,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.chosen_positions import (
-    add_restored_positions,
-    group_request,
-    wanted_positions,
-)
+from archiver.cli.chosen_positions import add_restored_positions, restored_positions
 from archiver.cli.groups_applied import applied_complaints, applied_lines, applied_row
 from archiver.cli.groups_translate import GIVE_AS_OF, open_problems, plan_lines, plan_row
-from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config
+from archiver.cli.options import add_archive, add_format, add_run, add_target
 from archiver.cli.output import complain, print_json, print_lines
 
 if TYPE_CHECKING:
@@ -29,25 +25,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.archive.format.handle import open_archive
     from archiver.config.environment import failpoint
-    from archiver.config.load import load_target
-    from archiver.kafka.login.settings import KafkaSettings
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
     from archiver.restore.groups.group_restore import read_positions, restore_groups
-    from archiver.restore.plan.request import check_restore_id
 
     arm(failpoint())
-    asked, target = (
-        group_request(archive_config(options), options, wanted_positions(options)),
-        load_target(options.target),
-    )
-    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
-    archive, problems = open_archive(asked.config.storage), list[str]()
+    archive, kafka, restore_id, asked = restored_positions(options)
+    problems = list[str]()
     with closing(Progress("groups", quiet=options.quiet)) as progress:
         positions = read_positions(archive, asked, problems.append)
-        restore_id = check_restore_id(options.restore, "--restore")
         found = restore_groups(
             archive, kafka, restore_id, asked, positions, problems, progress.report, is_dry_run=options.dry_run
         )

@@ -32,7 +32,9 @@ def run(options: argparse.Namespace) -> int:
     from archiver.kafka.login.settings import KafkaSettings
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
+    from archiver.restore.plan.request import check_restore_id
 
+    restore_id = check_restore_id(options.restore, "--restore")
     groups = pattern("--groups", options.groups)
     target = load_target(options.target)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
@@ -43,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         async def roll_back() -> "ApplicationReport":
             async with KafkaClient(kafka) as client:
                 return await roll_back_positions(
-                    client, archive, options.restore, groups, progress.report, is_dry_run=options.dry_run
+                    client, archive, restore_id, groups, progress.report, is_dry_run=options.dry_run
                 )
 
         found = asyncio.run(roll_back())

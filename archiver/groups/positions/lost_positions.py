@@ -6,7 +6,7 @@ next snapshot, they ended by themselves, and none counts. Groups lose their posi
 positions only in the last but one of these snapshots also count, if the next one followed at once, and no group committed between.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -53,17 +53,6 @@ def find_lost_positions(
                 if one.topic not in out_of_reach and one.positions_in(snapshot):
                     out_of_reach[one.topic] = snapshot.time_ms
     return [position for one in searches for position in one.found()], out_of_reach
-
-
-def groups_seen(archive: Archive, names: Collection[str], until_ms: int) -> set[str]:
-    """Return the groups that occur in any snapshot that is searched for lost positions."""
-    left = set(names)
-    reader = SnapshotReader(archive, until_ms, lambda _: None, left)
-    for snapshot in islice(reader.newest_first(), _MOST_READ if left else 0):
-        left -= snapshot.groups.keys()
-        if not left:
-            break
-    return {*names} - left
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,15 +109,12 @@ class _Search:
         life = life_at(self.roots, snapshot.time_ms, snapshot.time_ms + snapshot.duration_ms)
         if life not in {self.root, AMBIGUOUS}:
             return {}
-        return {(one.group, one.partition): one for one in self._positions(snapshot, life)}
-
-    def _positions(self, snapshot: Snapshot, life: int) -> Iterator[ArchivedPosition]:
+        found: dict[_Place, ArchivedPosition] = {}
         for group, topics in snapshot.groups.items():
             for partition, held in topics.get(self.topic, {}).items():
-                found = archived_position(
-                    group, self.topic, partition, life, held, snapshot.time_ms, State.TOPIC_DELETED
-                )
-                yield found._replace(cause=Cause.UNKNOWN)
+                one = archived_position(group, self.topic, partition, life, held, snapshot.time_ms, State.TOPIC_DELETED)
+                found[group, partition] = one._replace(cause=Cause.UNKNOWN)
+        return found
 
     def found(self) -> list[ArchivedPosition]:
         """Return the positions of the life, by group and partition."""

@@ -7,6 +7,7 @@ with a life of `__consumer_offsets`, they belong to that life.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from archiver.archive.copies.archived_topic import ArchivedTopic
@@ -118,10 +119,12 @@ def read_offsets_lives(
     lives = []
     for topic in topics:
         root = topic.life if topic.fact is None else topic.fact.root(topic.life)
+        numbers = sorted({*topic.partitions, *topic.damaged, *folds.partitions_of(topic)})
+        read = partial(read_log, archive.store, topic, until_ms=as_of_ms, report_problem=report_problem, folds=folds)
         lives.append(
             OffsetsLife(
                 topic=topic,
-                logs=_logs(archive, topic, as_of_ms, folds, report_problem),
+                logs=list(side_by_side(_READS_AT_ONCE, read, numbers, "offsets")),
                 seen=surveys.get(root) if root else None,
                 next_seen=next((survey for life, survey in surveys.items() if life > root), None),
             )
@@ -135,19 +138,6 @@ def _surveys(facts: Collection[TopicFact]) -> dict[int, SurveyTimes | None]:
     all_ms = {life.seen_ms for fact in facts for life in fact.lives if life.seen_ms is not None}
     lives = [life for fact in facts if fact.topic == OFFSETS_TOPIC for life in fact.lives if life.parent is None]
     return {life.life: None if life.seen_ms is None else SurveyTimes.at(life.seen_ms, all_ms) for life in lives}
-
-
-def _logs(
-    archive: Archive, topic: ArchivedTopic, as_of_ms: int, folds: Folds, report_problem: ReportProblem
-) -> list[OffsetsLog]:
-    numbers = sorted({*topic.partitions, *topic.damaged, *folds.partitions_of(topic)})
-    read = side_by_side(
-        _READS_AT_ONCE,
-        lambda number: read_log(archive.store, topic, number, as_of_ms, report_problem, folds),
-        numbers,
-        "offsets",
-    )
-    return list(read)
 
 
 def earlier_positions(

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.layout import is_restore_id
 from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.groups.log.position_rows import is_utf8
 from archiver.groups.target.application_decisions import (
@@ -71,7 +70,7 @@ async def apply_positions(
     """Set groups to the positions as of a time; None: the newest. Failed groups are reported, and the others continue."""
     sendable = {group for group in wanted if not _name_problem(group)}
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
-        notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
+        notes = ApplicationNotes(archive, restore_id, await client.cluster_id())
         noted = await pool.call(notes.read, sendable)
         asked = {group: one for group, one in wanted.items() if one.positions or group in noted}
         known = (wanted[group] for group in asked.keys() & sendable)
@@ -95,7 +94,7 @@ async def roll_back_positions(
 ) -> ApplicationReport:
     """Set groups back to their positions before a restore's positions were applied. Raises UsageError if none was applied."""
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
-        notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
+        notes = ApplicationNotes(archive, restore_id, await client.cluster_id())
         all_noted, unreadable = await pool.call(notes.read_all)
         noted = {group: note for group, note in all_noted.items() if groups.fullmatch(group)}
         if not noted and not unreadable:
@@ -294,12 +293,6 @@ def _kind_problem(group: str, listed: ListedGroup) -> str:
         f"group {group} is one of kind {listed.kind!r} on the target, which has no positions; give the positions to another"
         " group with --rename-group"
     )
-
-
-def _checked(restore_id: str) -> str:
-    if not is_restore_id(restore_id):
-        raise UsageError(f"{restore_id!r} cannot be the id of a restore: 1 to 64 of A-Z a-z 0-9 . _ -")
-    return restore_id
 
 
 async def _each(

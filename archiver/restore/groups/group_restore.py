@@ -16,7 +16,6 @@ from archiver.codec.selection import LAST_LONG
 from archiver.config.model import ArchiverConfig
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.positions.archived_position import ArchivedPosition
-from archiver.groups.positions.lost_positions import groups_seen
 from archiver.groups.positions.shown import PositionFilter, read_all_groups, show_groups
 from archiver.groups.target.application import ReportProgress, apply_positions
 from archiver.groups.target.application_decisions import ApplicationReport, WantedGroup, WantedPosition
@@ -174,10 +173,7 @@ def read_positions(
     found = show_groups(archive, asked.wanted, asked.config.storage.index, report_problem)
     positions = [one.position for one in found.positions]
     groups = {one.group for one in positions} - groups_left_out(asked.config, positions)
-    # Groups that only earlier snapshots have are checked when the restored topics are known.
-    lost = groups_seen(archive, asked.renames.keys() - groups, asked.wanted.as_of_ms)
-    renames = {old: new for old, new in asked.renames.items() if old not in lost}
-    _target_names(groups, renames, group_of(asked.config))
+    _target_names(groups, asked.renames, group_of(asked.config))
     return positions
 
 
@@ -300,7 +296,9 @@ def parse_group_renames(texts: Iterable[str]) -> dict[str, str]:
 def _target_names(groups: Collection[str], renames: Mapping[str, str], backup_group: str) -> dict[str, str]:
     absent = sorted(renames.keys() - groups)
     if absent:
-        raise UsageError(f"--rename-group of {', '.join(absent)}: not among the groups that have archived positions")
+        raise UsageError(
+            f"--rename-group of {', '.join(absent)}: not among the groups that have archived positions as of then"
+        )
     names = {group: renames.get(group, group) for group in groups}
     doubled = sorted(name for name, count in Counter(names.values()).items() if count > 1)
     if doubled:

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 import archiver.groups.target.position_moves
 import archiver.restore.plan.restore_notes
-import archiver.spark.group_restore
+import archiver.spark.restore
 from archiver.cli.main import main
 from archiver.errors import KafkaTemporaryError
 from archiver.kafka.groups.group_positions import positions_of
@@ -297,7 +297,7 @@ def test_what_fails_of_groups_is_told_beside_topics_that_are_whole(
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr(archiver.spark.group_restore, "restore_groups", fail)
+            patch.setattr(archiver.spark.restore, "restore_groups", fail)
             done = stage.restore()
         assert (done.exit_code, done.result["groups"], str(error) in done.result["failure"]) == (exit_code, None, True)
         assert [topic["is_finished"] for topic in done.result["topics"]] == [True]

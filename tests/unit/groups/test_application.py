@@ -504,8 +504,6 @@ def test_a_rollback_of_nothing_is_a_mistake(stage: Stage) -> None:
     stage.cluster.cluster = "another"
     with pytest.raises(UsageError, match="on this cluster"):
         stage.roll_back()
-    with pytest.raises(UsageError, match="cannot be the id"):
-        asyncio.run(roll_back_positions(stage.cluster.client, stage.archive, "a/b", EVERY, print, is_dry_run=True))
 
 
 # --- kills

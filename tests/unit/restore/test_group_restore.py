@@ -22,7 +22,7 @@ from archiver.groups.target.application_decisions import (
     PositionOutcome,
     WantedPosition,
 )
-from archiver.groups.target.backup_groups import archivers_groups, groups_left_out
+from archiver.groups.target.backup_groups import groups_left_out
 from archiver.groups.target.translation import RestoredPartition, TargetPartition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group_positions import GroupPosition
@@ -258,7 +258,7 @@ def test_the_archivers_own_groups_are_known_by_name_and_by_what_they_commit() ->
         position("mixed", partition=1, metadata="mine"),
         position("unknown", offset=-1, state=State.UNKNOWN),
     ]
-    assert archivers_groups(config, positions) == {own, f"{own}-a", "other archive", "instances"}
+    assert groups_left_out(config, positions) == {own, f"{own}-a", "other archive", "instances"}
 
 
 @pytest.mark.parametrize(("at_offset", "why"), [(5, "another life of its topic"), (9, "ambiguous")])
