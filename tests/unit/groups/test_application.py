@@ -228,21 +228,6 @@ def test_consumers_that_ran_on_are_not_put_back(stage: Stage) -> None:
     assert outcomes(stage.roll_back(is_dry_run=True)) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
 
 
-def test_a_group_that_went_on_in_a_partition_that_was_not_set_is_not_rolled_back(stage: Stage) -> None:
-    """It would read again in the partitions that were set."""
-    stage.cluster.put("g", "orders", 2, 7)
-    stage.apply()
-    for place, offset in ((("orders", 2), 8), (("orders", 3), 1)):  # it stood there before; it did not
-        was = dict(stage.cluster.positions["g"])
-        stage.cluster.put("g", *place, offset)
-        back = stage.roll_back()
-        assert (outcomes(back), back.exit_code) == ([PositionOutcome.GROUP_MOVED] * 2, 3)
-        stage.cluster.positions["g"] = was
-    stage.cluster.put("g", "payments", 0, 1)  # a topic of which nothing was set
-    assert outcomes(stage.roll_back()) == [PositionOutcome.SET] * 2
-    assert stage.offsets() == {("orders", 2): 7, ("payments", 0): 1}
-
-
 def test_a_group_that_moved_gets_no_more_positions(stage: Stage) -> None:
     stage.apply(stage.wanted(offsets={("orders", 0): 10}))
     stage.cluster.put("g", "orders", 0, 15)
@@ -250,65 +235,6 @@ def test_a_group_that_moved_gets_no_more_positions(stage: Stage) -> None:
         report = stage.apply(stage.wanted(offsets={("orders", 0): 10, **more}))
         assert (outcomes(report), report.exit_code) == ([PositionOutcome.RAN_ON, PositionOutcome.GROUP_MOVED], 3)
     assert stage.offsets() == {("orders", 0): 15}
-
-
-@pytest.mark.parametrize("before", [None, 1000])
-def test_a_group_that_had_members_and_ran_on_is_not_put_back(stage: Stage, before: int | None) -> None:
-    """To run the same command again is what it is told when its consumers are stopped."""
-    wanted = stage.wanted(offsets={("orders", 0): 900, ("orders", 1): 20})
-    if before is not None:
-        stage.cluster.put("g", "orders", 0, before)
-    stage.cluster.members.add("g")
-    assert outcomes(stage.apply(wanted)) == [PositionOutcome.HAS_MEMBERS] * 2
-    stage.cluster.members.clear()
-    stage.cluster.put("g", "orders", 0, 1300)
-    again = stage.apply(wanted)
-    assert (outcomes(again), again.exit_code) == ([PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED], 3)
-    assert stage.offsets() == {("orders", 0): 1300}
-    back = stage.roll_back()
-    assert (outcomes(back), back.exit_code, stage.offsets()) == ([], 0, {("orders", 0): 1300})
-
-
-def test_a_group_that_had_members_and_came_to_where_it_was_wanted_is_not_put_back(stage: Stage) -> None:
-    """As to the end of the log. Nothing was set, so a rollback has nothing to set back."""
-    stage.cluster.members.add("g")
-    stage.apply()
-    stage.cluster.members.clear()
-    stage.cluster.put("g", "orders", 0, 10, "m")
-    assert outcomes(stage.apply()) == [PositionOutcome.STOOD_THERE, PositionOutcome.GROUP_MOVED]
-    assert (stage.roll_back().exit_code, stage.offsets()) == (0, {("orders", 0): 10})
-
-
-def test_a_group_that_had_members_and_did_not_move_is_set(stage: Stage) -> None:
-    stage.cluster.put("g", "orders", 0, 3)
-    stage.cluster.members.add("g")
-    stage.apply()
-    stage.cluster.members.clear()
-    assert outcomes(stage.apply()) == [PositionOutcome.SET] * 2
-    stage.roll_back()
-    assert stage.offsets() == {("orders", 0): 3}
-
-
-def test_consumers_that_ran_on_from_where_they_stood_are_not_put_back(stage: Stage) -> None:
-    """Nothing was set there, and nothing would show that the group has been where it is wanted."""
-    stage.cluster.put("g", "orders", 0, 10, "m")
-    assert outcomes(stage.apply()) == [PositionOutcome.STOOD_THERE, PositionOutcome.SET]
-    stage.cluster.put("g", "orders", 0, 15)
-    again = stage.apply()
-    assert (outcomes(again), again.exit_code, stage.offsets()["orders", 0]) == (
-        [PositionOutcome.RAN_ON, PositionOutcome.SET_EARLIER],
-        0,
-        15,
-    )
-    assert outcomes(stage.roll_back()) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
-    assert stage.offsets() == {("orders", 0): 15, ("orders", 1): 20}
-
-
-def test_consumers_that_ran_on_to_where_they_stood_before_are_not_put_back(stage: Stage) -> None:
-    stage.cluster.put("g", "orders", 0, 50)
-    stage.apply()
-    stage.cluster.put("g", "orders", 0, 50)
-    assert (outcomes(stage.apply())[0], stage.offsets()["orders", 0]) == (PositionOutcome.RAN_ON, 50)
 
 
 def test_who_goes_on_behind_a_rollback_has_not_run_on(stage: Stage) -> None:
@@ -358,21 +284,6 @@ def test_a_proof_that_cannot_be_noted_is_told_and_mended_by_the_next_run(
     assert outcomes(stage.apply()) == [PositionOutcome.SET_EARLIER] * 2
     stage.cluster.put("g", "orders", 0, 15)
     assert outcomes(stage.apply()) == [PositionOutcome.RAN_ON, PositionOutcome.SET_EARLIER]
-
-
-def test_a_position_that_moves_after_the_note_is_left_alone(stage: Stage) -> None:
-    fetches: list[object] = []
-
-    def run_on(call: Call[Any]) -> None:
-        if isinstance(call, OffsetFetchCall):
-            fetches.append(call)
-            if len(fetches) == 2:
-                stage.cluster.put("g", "orders", 0, 5)
-
-    stage.cluster.before_call = run_on
-    report = stage.apply()
-    assert outcomes(report) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
-    assert stage.offsets() == {("orders", 0): 5}
 
 
 def test_a_later_run_notes_what_is_new(stage: Stage) -> None:
@@ -458,21 +369,6 @@ def test_an_answer_that_is_lost_is_settled_by_reading(stage: Stage) -> None:
     report = stage.apply()
     assert (outcomes(report), of(report).error) == ([PositionOutcome.SET] * 2, None)
     assert len(lost) == 1
-
-
-def test_a_consumer_that_ran_on_behind_a_lost_answer_is_not_put_back(stage: Stage) -> None:
-    commits: list[object] = []
-
-    def lose(call: Call[Any]) -> None:
-        if isinstance(call, OffsetCommitCall):
-            commits.append(call)
-            stage.cluster.put("g", "orders", 0, 15)
-            raise KafkaTemporaryError("the connection broke")
-
-    stage.cluster.after_call = lose
-    report = stage.apply()
-    assert outcomes(report) == [PositionOutcome.MOVED, PositionOutcome.SET]
-    assert (stage.offsets()["orders", 0], len(commits)) == (15, 1)
 
 
 def test_brokers_that_fail_for_good_are_an_error_of_the_group(stage: Stage) -> None:

@@ -115,10 +115,6 @@ def test_who_was_seen_where_it_was_set_has_run_on_from_there(
     )
 
 
-def test_who_has_run_on_is_not_where_another_position_is_wanted() -> None:
-    assert applied(ELSE, note_of(BEFORE, OTHER, applied=True), WANTED).outcome is PositionOutcome.MOVED
-
-
 def test_who_has_run_on_to_where_it_stood_before_is_not_put_back() -> None:
     """As to the end of the log, where a group stood that was set to read again."""
     end = GroupPosition(offset=50)

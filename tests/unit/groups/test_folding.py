@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archiver.archive.format.layout import FOLDS
-from archiver.archive.segments.segment import open_segment
 from archiver.codec.selection import LAST_LONG
-from archiver.errors import FalseFactsError, NotWholeError
-from archiver.groups.log import archived_log, folding
+from archiver.errors import NotWholeError
+from archiver.groups.log import folding
 from archiver.groups.log.archived_log import OffsetsLog
 from archiver.groups.log.doubts import Doubt
 from archiver.groups.log.fold_object import facts_of_fold, merge_doubts
@@ -199,15 +198,6 @@ def told(archive: OffsetsArchive, until_ms: int = LAST_LONG) -> dict[str, tuple[
     return {one.group: (one.state, one.offset, one.source) for one in positions_as_of([log], ROOTS)}
 
 
-def test_a_position_says_that_it_is_from_a_fold() -> None:
-    archive = put_all(Log(ROWS, [2, 4, 5]), [1])
-    assert told(archive) == {
-        "a": (State.SET, 3, PositionSource.FOLD),
-        "b": (State.REMOVED, 2, PositionSource.FOLD),
-        "c": (State.SET, 4, PositionSource.LOG),
-    }
-
-
 def test_as_of_a_time_within_a_fold_its_superseded_values_are_unknown_where_the_objects_are_gone() -> None:
     archive = put_all(Log(ROWS, [2, 4, 5]), [1])
     keys = sorted(key for key in archive.store.objects if key.startswith("topics/"))
@@ -295,13 +285,6 @@ def test_nothing_is_folded_where_something_is_missing_or_damaged() -> None:
     with pytest.raises(NotWholeError, match="bytes are not those that were written"):
         archive.fold()
     assert not [key for key in archive.store.objects if FOLDS in key]
-
-
-def test_an_object_with_other_facts_than_it_was_planned_by_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = put_all(Log(ROWS, [5]))
-    monkeypatch.setattr(archived_log, "open_segment", lambda *found: replace(open_segment(*found), facts=None))
-    with pytest.raises(FalseFactsError, match="has other facts than the index tells"):
-        archive.fold()
 
 
 class _KilledError(Exception):

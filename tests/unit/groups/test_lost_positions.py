@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from time import process_time
 from typing import Any
 
 import pytest
@@ -78,14 +77,6 @@ def test_a_snapshot_that_was_taken_while_the_positions_went(archive: Archive) ->
         ("g", 1, 2, State.TOPIC_DELETED),
         ("h", 0, 9, State.TOPIC_DELETED),
     ]
-
-
-def test_a_position_that_ended_long_before_is_none(archive: Archive) -> None:
-    snap(archive, 1, {"g": {"t": {0: 1}}, "h": {"t": {0: 1}}})
-    snap(archive, 2, {"g": {"t": {0: 1}}, "h": {}})
-    snap(archive, 3, {"g": {"t": {0: 1}}, "h": {}})
-    snap(archive, 4, {"g": {}, "h": {}})
-    assert told(find(archive)) == [("g", 0, 1, State.TOPIC_DELETED)]
 
 
 def test_a_group_that_did_not_tell_is_unknown(archive: Archive) -> None:
@@ -202,15 +193,3 @@ def test_a_snapshot_that_names_no_topic_is_read_without_its_groups(archive: Arch
     assert is_as_written(content)
     for changed in (content.replace(b"300000", b"300001"), content.replace(b'"sha256"', b'"sha257"')):
         assert not is_as_written(changed)
-
-
-def test_looking_back_is_quick(archive: Archive) -> None:
-    everyone = {f"group-{number}": {"other": {0: number}} for number in range(200)}
-    snap(archive, 0, {"g": {"t": {0: 1}}})
-    for minute in range(1, 100):
-        snap(archive, minute, everyone)
-    started_s = process_time()
-    assert told(find(archive)) == [("g", 0, 1, State.TOPIC_DELETED)]
-    light_s, started_s = process_time() - started_s, process_time()
-    assert len(list(SnapshotReader(archive, 2**62, pytest.fail).newest_first())) == 100
-    assert light_s < (process_time() - started_s) / 2

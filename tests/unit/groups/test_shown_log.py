@@ -212,13 +212,6 @@ def test_a_partition_of_which_nothing_can_be_read_has_a_line(tmp_path: Path) -> 
     assert groups_row(found, problems)["offsets_partitions"][1]["last_ms"] is None
 
 
-def test_a_log_that_has_nothing_up_to_a_time_tells_what_is_unknown_then(tmp_path: Path) -> None:
-    archive = LogArchive(tmp_path)
-    archive.put(OFFSETS, [commit("g", 4, -20 * HOUR)], skips=5)
-    (one,) = archive.shown(NEW_YEAR_MS - 25 * HOUR).positions
-    assert (one.position.state, one.position.known_from_ms) == (State.UNKNOWN, NEW_YEAR_MS - 20 * HOUR)
-
-
 def test_a_time_before_the_oldest_record_is_refused(tmp_path: Path) -> None:
     archive = LogArchive(tmp_path)
     archive.put(OFFSETS, [commit("g", 4, 0)])

@@ -91,12 +91,6 @@ def test_at_the_tip_is_where_the_restore_ended_and_not_where_the_log_ends_now() 
     assert where(translated(committed(8), partition)) == (5, [(Kind.BEYOND, 3)])
 
 
-def test_beyond_the_archive_is_counted_from_the_later_of_both_ends() -> None:
-    """An archive may have lost its last objects since, or have gone on."""
-    assert where(translated(committed(9), restored(range(5), archive_end=3)))[1] == [(Kind.BEYOND, 4)]
-    assert where(translated(committed(9), restored(range(5), archive_end=8)))[1] == [(Kind.BEYOND, 1)]
-
-
 def test_at_least_the_log_start_of_now() -> None:
     partition = restored(range(10), log_start=4)
     assert where(translated(committed(1), partition)) == (4, [(Kind.EXACT, None), (Kind.RAISED, 3)])
@@ -121,12 +115,6 @@ def test_of_two_offsets_the_lower_one_is_taken_and_the_other_one_told() -> None:
         committed(3, state=State.AMBIGUOUS),
     ):  # of one of the two nothing is known
         assert translated(lone, partition).reason is Reason.AMBIGUOUS
-
-
-def test_of_a_partition_without_a_restored_record() -> None:
-    partition = restored([], source_next=0, archive_end=7)
-    assert where(translated(committed(0), partition)) == (0, [(Kind.BEHIND, None)])
-    assert where(translated(committed(7), partition)) == (0, [(Kind.TIP, None)])
 
 
 def test_where_nothing_was_put_behind_other_records_nobody_is_set_behind_these() -> None:
@@ -154,13 +142,6 @@ def test_what_is_not_set(told: dict[str, Any], reason: Reason | None) -> None:
     found = translated(position, restored(range(5)))
     assert (found.reason, found.position) == (reason, position)
     assert found.offset == (3 if reason is None else UNSET)
-
-
-def test_many_keep_their_order() -> None:
-    positions = [committed(4), committed(2, state=State.REMOVED), committed(0)]
-    found = translate(positions, restored(range(5)))
-    assert [(one.position, one.offset) for one in found] == list(zip(positions, [4, UNSET, 0], strict=True))
-    assert translate([], restored([])) == []
 
 
 @pytest.mark.parametrize("count", [200_000, pytest.param(1_000_000, marks=pytest.mark.long)])
@@ -212,29 +193,6 @@ def test_above_a_branch_when_the_child_was_restored(
     position: ArchivedPosition, told: dict[str, Any], expected: object
 ) -> None:
     partition = restored(range(110), forks=(fork(**told),), held_life=1)
-    assert where(translated(position, partition)) == expected
-
-
-@pytest.mark.parametrize(
-    ("position", "told", "expected"),
-    [
-        (committed(97, 3), {}, (97, [EXACT])),
-        (committed(95, 4), {}, (95, [EXACT])),
-        (committed(97, 4), {}, (95, [EXACT, BRANCH])),
-        (committed(97, -1), {}, (95, [EXACT, BRANCH])),
-        (committed(103, -1, LATE_MS), {}, (95, [EXACT, BRANCH])),
-        (committed(97, 3), {"child_epoch": 3}, (95, [EXACT, BRANCH])),
-        (committed(97, 2), {"child_epoch": 3}, (97, [EXACT])),
-        # A reader of the child that has met no record there yet, only what is skipped, has the parent's epoch.
-        (committed(97, 3), {"child_first": 97}, (95, [EXACT, BRANCH])),
-        (committed(97, 3), {"child_first": 96}, (97, [EXACT])),
-    ],
-)
-def test_above_a_branch_when_the_parent_was_restored(
-    position: ArchivedPosition, told: dict[str, Any], expected: object
-) -> None:
-    """What may be of the child has no counterpart: its records are not those of the parent."""
-    partition = restored(range(100), forks=(fork(**told),), held_life=0)
     assert where(translated(position, partition)) == expected
 
 
