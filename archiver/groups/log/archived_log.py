@@ -116,7 +116,12 @@ def whole_frames(
     parts = parts_within(readings, ALL_RECORDS)
     for reading, (part, found) in zip(readings, fetch_parts(store, parts), strict=True):
         body = open_segment(*found_or_gone(store, part, found), part.object_key)
-        _check_same(reading, body.facts)
+        noted = reading.segment.facts
+        if isinstance(noted, SegmentFacts) if body.facts is None else not body.facts.is_noted_as(noted):
+            raise FalseFactsError(
+                f"{reading.segment.object_key}: has other facts than the index tells, which may hide what is missing; set"
+                " storage.index to ignore, or delete control/index/, which is a cache, and run again"
+            )
         transactions = () if body.facts is None else body.facts.transactions or ()
         for frame in body.frames(topic, number, part.from_offset, part.until_offset):
             yield frame, counting_ms(frame, transactions)
@@ -133,15 +138,6 @@ def counting_ms(frame: Frame, transactions: Sequence[TransactionRange]) -> Longs
         timed = np.minimum(times[start:stop], LAST_LONG - one.within_ms) + one.within_ms
         found[start:stop] = np.maximum(found[start:stop], np.where(times[start:stop] >= 0, timed, -1))
     return found
-
-
-def _check_same(reading: SegmentSlice, own: SegmentFacts | None) -> None:
-    noted = reading.segment.facts
-    if isinstance(noted, SegmentFacts) if own is None else not own.is_noted_as(noted):
-        raise FalseFactsError(
-            f"{reading.segment.object_key}: has other facts than the index tells, which may hide what is missing; set"
-            " storage.index to ignore, or delete control/index/, which is a cache, and run again"
-        )
 
 
 class LogTimes:

@@ -71,14 +71,17 @@ async def apply_positions(
     sendable = {group for group in wanted if not _name_problem(group)}
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
         notes = ApplicationNotes(archive, restore_id, await client.cluster_id())
-        noted = await pool.call(notes.read, sendable)
-        asked = {group: one for group, one in wanted.items() if one.positions or group in noted}
+        noted, unreadable = await pool.call(notes.read, sendable)
+        errors = {group: unreadable.get(notes.stream(group)) for group in sendable}
+        asked = {group: one for group, one in wanted.items() if one.positions or group in noted or errors.get(group)}
         known = (wanted[group] for group in asked.keys() & sendable)
         topics = {place.topic for one in known for place in (*one.positions, *one.untold)}
-        topics |= {name for note in noted.values() if isinstance(note, GroupNote) for name in note.topics}
+        topics |= {name for note in noted.values() for name in note.topics}
         run = await _Run.begin(client, notes, pool, topics, as_of_ms, is_dry_run=is_dry_run)
         reports = await _each(
-            asked, lambda group: _apply_group(run, group, wanted[group], noted.get(group)), report_progress
+            asked,
+            lambda group: _apply_group(run, group, wanted[group], noted.get(group), errors.get(group)),
+            report_progress,
         )
     return await _report(run, reports, is_rollback=False)
 
@@ -95,7 +98,7 @@ async def roll_back_positions(
     """Set groups back to their positions before a restore's positions were applied. Raises UsageError if none was applied."""
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
         notes = ApplicationNotes(archive, restore_id, await client.cluster_id())
-        all_noted, unreadable = await pool.call(notes.read_all)
+        all_noted, unreadable = await pool.call(notes.read)
         noted = {group: note for group, note in all_noted.items() if groups.fullmatch(group)}
         if not noted and not unreadable:
             raise UsageError(
@@ -106,7 +109,10 @@ async def roll_back_positions(
         run = await _Run.begin(client, notes, pool, topics, None, is_dry_run=is_dry_run)
         reports = await _each(noted, lambda group: _roll_back_group(run, noted[group]), report_progress)
         # The keys of notes do not contain the group's name.
-        reports += [GroupReport(group=key, source_group="", error=error) for key, error in unreadable.items()]
+        reports += [
+            GroupReport(group=f"control/{stream}/", source_group="", error=error)
+            for stream, error in unreadable.items()
+        ]
     return await _report(run, reports, is_rollback=True)
 
 
@@ -155,11 +161,11 @@ class _Run:
 
 
 async def _apply_group(
-    run: _Run, group: str, wanted: WantedGroup, note: GroupNote | NotWholeError | None
+    run: _Run, group: str, wanted: WantedGroup, note: GroupNote | None, error: NotWholeError | None
 ) -> GroupReport:
-    """Set a group; if its note is damaged, leave the group and the note unchanged."""
-    if isinstance(note, NotWholeError):
-        return GroupReport(group=group, source_group=wanted.source_group, error=note)
+    """Set a group; if its note is damaged (`error`), leave the group and the note unchanged."""
+    if error is not None:
+        return GroupReport(group=group, source_group=wanted.source_group, error=error)
     refusal = _name_problem(group) or _kind_problem(group, run.listed.get(group, UNLISTED))
     refusal = refusal or _source_problem(wanted, note)
     if refusal:

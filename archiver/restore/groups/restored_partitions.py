@@ -8,9 +8,9 @@
 Refusals are reported with a reason, and stop nothing else.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from archiver.archive.format.control import READS_AT_ONCE, RESTORES, Fact, Listed, newest_listed, read_fact
 from archiver.archive.format.handle import Archive
@@ -30,10 +30,7 @@ from archiver.restore.plan.noted_plan import PlanHeading, heading_from_fact, las
 from archiver.restore.plan.noted_target import is_here, is_of
 
 _AGAIN: Final = "run that restore again until it is whole"
-
-
 _MOST_NAMED: Final = 20  # restores, in an error
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,17 +86,20 @@ def _read_target(
     fact = read_fact(archive, stream, newest[stream])
     plan, problem = heading_from_fact(stream, fact), _problem_of(target, fact, cluster_id, topic_id)
 
-    def read_claim(number: int) -> PartitionClaim:
-        claim = read_fact(archive, f"{above}{number}", newest[f"{above}{number}"])
-        if not is_of(claim, cluster_id, topic_id or ""):
-            raise NotWholeError(f"what is noted of {target}-{number} is of an earlier topic of that name")
-        return PARTITION_CLAIMS.read(claim, f"{above}{number}")
+    def read_claim(number: int) -> PartitionClaim | str:
+        try:
+            claim = read_fact(archive, f"{above}{number}", newest[f"{above}{number}"])
+            if not is_of(claim, cluster_id, topic_id or ""):
+                return f"what is noted of {target}-{number} is of an earlier topic of that name"
+            return PARTITION_CLAIMS.read(claim, f"{above}{number}")
+        except NotWholeError as error:
+            return str(error)
 
     names = [one.removeprefix(above) for one in newest if one.startswith(above)]
     numbers = sorted(int(name) for name in names if is_partition_number(name))
     if problem or plan.repartition is not None:
         numbers = []
-    claims = list(zip(numbers, side_by_side(READS_AT_ONCE, or_reason(read_claim), numbers, "claims"), strict=True))
+    claims = list(zip(numbers, side_by_side(READS_AT_ONCE, read_claim, numbers, "claims"), strict=True))
     return NotedTarget(
         topic=target,
         topic_id=topic_id or "",
@@ -119,18 +119,6 @@ def _problem_of(target: str, plan: Fact, cluster_id: str, topic_id: str | None) 
     if not is_of(plan, cluster_id, topic_id):
         return f"topic {target} is not the one that was restored: it was created again since"
     return ""
-
-
-def or_reason(read: Callable[[int], Value]) -> Callable[[int], Value | str]:
-    """Make a function return the reason of a NotWholeError instead of raising it."""
-
-    def tolerant(number: int) -> Value | str:
-        try:
-            return read(number)
-        except NotWholeError as error:
-            return str(error)
-
-    return tolerant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +230,12 @@ class _Reader:
     def topic(self, noted: NotedTarget, numbers: Iterable[int]) -> RestoredTopic:
         """Read the wanted maps of a target. Raises NotWholeError for a topic or life that the archive does not have."""
         root = self._lives.root_of(noted.plan.source, noted.plan.life)
-        read = or_reason(lambda number: self._partition(noted, root, number))
-        found = {number: read(number) for number in numbers}
+        restored, refused = dict[int, RestoredPartition](), dict[int, str]()
+        for number in numbers:
+            try:
+                restored[number] = self._partition(noted, root, number)
+            except NotWholeError as error:
+                refused[number] = str(error)
         return RestoredTopic(
             source=noted.plan.source,
             root=root,
@@ -252,8 +244,8 @@ class _Reader:
             partitions=self._targets.partitions.get(noted.topic, ()),
             repartition=noted.plan.repartition,
             problem=noted.problem,
-            restored={number: one for number, one in found.items() if isinstance(one, RestoredPartition)},
-            refused={number: one for number, one in found.items() if isinstance(one, str)},
+            restored=restored,
+            refused=refused,
         )
 
     def _partition(self, noted: NotedTarget, root: int, number: int) -> RestoredPartition:

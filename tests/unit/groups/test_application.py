@@ -295,7 +295,7 @@ def test_a_later_run_notes_what_is_new(stage: Stage) -> None:
     stage.roll_back()
     assert stage.offsets() == {("orders", 0): 3}
     stage.apply(stage.wanted(offsets={("orders", 0): 11}))
-    (note,) = ApplicationNotes(stage.archive, "r1", "cluster").read_all()[0].values()
+    (note,) = ApplicationNotes(stage.archive, "r1", "cluster").read()[0].values()
     assert {name: sorted(topic.partitions) for name, topic in note.topics.items()} == {
         "orders": [0, 1],
         "payments": [0],
@@ -527,7 +527,7 @@ def test_whatever_comes_between_nobody_is_put_back(seed: int) -> None:
             stage.apply(stage.wanted(offsets=offsets))
         else:
             stage.roll_back()
-        note = ApplicationNotes(stage.archive, "r1", "cluster").read_all()[0].get("g")
+        note = ApplicationNotes(stage.archive, "r1", "cluster").read()[0].get("g")
         for place, offset in consumer.reached.items():
             move = None if note is None else note.move(place, "id-1")
             if move is not None and move.stood == GroupPosition(offset=offset):
