@@ -64,14 +64,6 @@ def test_complaints_come_in_order_and_make_the_exit_code(capsys: pytest.CaptureF
     assert "no group that --groups matches has an archived position; none was set" in capsys.readouterr().err
 
 
-def test_exit_codes() -> None:
-    whole = planned([position("g")], topic_of())
-    assert restored(whole).exit_code == 0
-    assert restored(whole, None, "a problem").exit_code == NotWholeError.exit_code
-    assert restored(whole, report(group(PositionOutcome.HAS_MEMBERS))).exit_code == NotWholeError.exit_code
-    assert restored(planned([position("g")], topic_of(repartition=2))).exit_code == NotWholeError.exit_code
-
-
 def test_a_moment_to_be_typed_is_never_the_second_before() -> None:
     assert [moment_from(at_ms) for at_ms in (1000, 1001, 1999)] == [
         "1970-01-01T00:00:01Z",

@@ -286,6 +286,21 @@ def test_a_proof_that_cannot_be_noted_is_told_and_mended_by_the_next_run(
     assert outcomes(stage.apply()) == [PositionOutcome.RAN_ON, PositionOutcome.SET_EARLIER]
 
 
+def test_a_position_that_moves_after_the_note_is_left_alone(stage: Stage) -> None:
+    fetches: list[object] = []
+
+    def run_on(call: Call[Any]) -> None:
+        if isinstance(call, OffsetFetchCall):
+            fetches.append(call)
+            if len(fetches) == 2:
+                stage.cluster.put("g", "orders", 0, 5)
+
+    stage.cluster.before_call = run_on
+    report = stage.apply()
+    assert outcomes(report) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
+    assert stage.offsets() == {("orders", 0): 5}
+
+
 def test_a_later_run_notes_what_is_new(stage: Stage) -> None:
     stage.cluster.put("g", "orders", 0, 3)
     stage.apply()
