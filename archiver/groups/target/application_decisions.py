@@ -9,23 +9,27 @@ A group that has moved in one partition since its note is unchanged in all parti
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from archiver.errors import ArchiverError, NotWholeError
 from archiver.groups.target.application_notes import GroupNote, NotedMove
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.kafka.groups.group_positions import GroupPosition, Positions
 
+UNSET: Final = -1
 TopicIds = Mapping[str, str]  # of the existing topics; empty where brokers have none
 
 
 class WantedPosition(NamedTuple):
-    """A position in a topic of the target. `topic_id`: the id when the position was made; empty if brokers have none."""
+    """A position in a topic of the target. `topic_id`: the id when the position was made; empty if brokers have none.
+
+    UNSET: no offset is known, or no partition, since the records were distributed by key.
+    """
 
     topic: str
     topic_id: str
     partition: int
-    offset: int
+    offset: int = UNSET
     metadata: str = ""
 
     @property

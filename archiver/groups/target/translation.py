@@ -16,9 +16,9 @@ import numpy.typing as npt
 from archiver.archive.restores.offset_map import OffsetMap
 from archiver.codec.frame import Longs
 from archiver.groups.positions.archived_position import ArchivedPosition, PositionSource, State
+from archiver.groups.target.application_decisions import UNSET, WantedPosition
 from archiver.kafka.brokers.cluster import TopicPartition
 
-UNSET: Final = -1
 _CLOCKS_DIFFER_MS: Final = 10 * 60_000
 _UNKNOWN: Final = -1  # an epoch, or a time
 _LARGEST: Final = 2**63 - 1
@@ -86,15 +86,6 @@ class Fork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetPartition:
-    """A partition of the topic with this id on the target cluster. UNSET: none, since its records were distributed by key."""
-
-    topic: str
-    topic_id: str
-    partition: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredPartition:
     """A restored source partition, with its target. `forks`: those of all its lives, in order, the root's first.
 
@@ -103,7 +94,7 @@ class RestoredPartition:
 
     root: int
     held_life: int
-    target: TargetPartition
+    target: WantedPosition
     offset_map: OffsetMap
     log_start: int  # the present log start of the target
     archive_end: int  # the present end of the archive in that life
@@ -125,8 +116,7 @@ class TranslatedPosition(NamedTuple):
     """A position and its place on the target, or why it is not set there."""
 
     position: ArchivedPosition
-    target: TargetPartition | None
-    offset: int = UNSET
+    target: WantedPosition | None  # None: the topic was not restored
     remarks: tuple[Remark, ...] = ()
     reason: Reason | None = None  # None: it is set
     told: str = ""  # details of the reason
@@ -134,6 +124,10 @@ class TranslatedPosition(NamedTuple):
     @property
     def is_set(self) -> bool:
         return self.reason is None
+
+    @property
+    def offset(self) -> int:
+        return UNSET if self.target is None else self.target.offset
 
 
 def translate(positions: Sequence[ArchivedPosition], restored: RestoredPartition) -> list[TranslatedPosition]:
@@ -198,7 +192,8 @@ def _translated(found: Sequence[ArchivedPosition], restored: RestoredPartition) 
         remarks += tuple(_of_two(position, was))
         if position.was_removed:
             remarks += (Remark(Kind.WITH_TOPIC if position.state is State.TOPIC_DELETED else Kind.REMOVED),)
-        yield TranslatedPosition(position, restored.target, max(target, restored.log_start), remarks)
+        place = restored.target._replace(offset=max(target, restored.log_start), metadata=position.metadata)
+        yield TranslatedPosition(position, place, remarks)
 
 
 _EXACT: Final = (Remark(Kind.EXACT),)

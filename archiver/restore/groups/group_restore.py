@@ -18,14 +18,12 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.groups.positions.archived_position import ArchivedPosition
 from archiver.groups.positions.shown import PositionFilter, read_all_groups, show_groups
 from archiver.groups.target.application import ReportProgress, apply_positions
-from archiver.groups.target.application_decisions import ApplicationReport, WantedGroup, WantedPosition
+from archiver.groups.target.application_decisions import UNSET, ApplicationReport, WantedGroup, WantedPosition
 from archiver.groups.target.backup_groups import NAMELESS, groups_left_out
 from archiver.groups.target.translation import (
     OPEN_REASONS,
-    UNSET,
     UNTOLD,
     Reason,
-    TargetPartition,
     TranslatedPosition,
     settle_ambiguous,
     translate,
@@ -81,20 +79,14 @@ class PlannedGroup:
     @property
     def wanted(self) -> list[WantedPosition]:
         """The positions to set; empty: the group gets none."""
-        return [
-            WantedPosition(
-                one.target.topic, one.target.topic_id, one.target.partition, one.offset, one.position.metadata
-            )
-            for one in self.positions
-            if one.target is not None
-        ]
+        return [one.target for one in self.positions if one.target is not None]
 
     @property
     def untold(self) -> list[WantedPosition]:
         """A partition whose archived position is unknown now. An earlier run may have known it."""
         held = {one.place for one in self.wanted}
-        places = {place for one in self.unset if one.reason in UNTOLD and (place := _untold_place(one)) is not None}
-        return sorted(one for one in places if one.place not in held)
+        places = {one.target for one in self.unset if one.reason in UNTOLD and one.target is not None}
+        return sorted(one for one in places if one.partition != UNSET and one.place not in held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,21 +257,12 @@ def with_set_earlier(plan: GroupPlan, report: ApplicationReport) -> GroupPlan:
     def settled(group: PlannedGroup) -> PlannedGroup:
         places = {one for one in group.untold if one.place in done.get(group.group, ())}
         unset = (
-            one._replace(reason=Reason.SET_EARLIER) if one.reason in UNTOLD and _untold_place(one) in places else one
+            one._replace(reason=Reason.SET_EARLIER) if one.reason in UNTOLD and one.target in places else one
             for one in group.unset
         )
         return replace(group, unset=tuple(unset))
 
     return replace(plan, groups=tuple(map(settled, plan.groups)))
-
-
-def _untold_place(one: TranslatedPosition) -> WantedPosition | None:
-    target = one.target
-    return (
-        None
-        if target is None or target.partition == UNSET
-        else WantedPosition(target.topic, target.topic_id, target.partition, UNSET)
-    )
 
 
 def parse_group_renames(texts: Iterable[str]) -> dict[str, str]:
@@ -333,7 +316,7 @@ def _without_commit(
     positions: Iterable[TranslatedPosition], unset: Iterable[TranslatedPosition], restored: RestoredTopics
 ) -> Iterator[tuple[str, int]]:
     told = {(one.position.topic, one.position.partition) for one in unset if one.reason is not Reason.ANOTHER_LIFE}
-    held = {(one.target.topic, one.target.partition) for one in positions if one.target is not None}
+    held = {one.target.place for one in positions if one.target is not None}
     topics = {topic for topic, _ in held}
     for topic in sorted(restored.topics, key=lambda one: one.target):
         if topic.target in topics:
@@ -368,7 +351,7 @@ def _into(topic: RestoredTopic, number: int, positions: Sequence[ArchivedPositio
         yield from translate(positions, partition)
         return
     reason, told = _refusal(topic, number)
-    target = TargetPartition(topic=topic.target, topic_id=topic.topic_id, partition=UNSET)
+    target = WantedPosition(topic.target, topic.topic_id, UNSET)
     for one in positions:
         known = unset_reason(one, topic.root)  # reasons from the archive come first
         yield TranslatedPosition(one, target, reason=known or reason, told="" if known else told)

@@ -19,7 +19,8 @@ from archiver.archive.restores.finished_restores import PLAN
 from archiver.archive.restores.offset_map import HOW_TO_MEND, MOST_RUNS, OffsetMap, OffsetMapFacts, read_offset_map
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError, UsageError
-from archiver.groups.target.translation import RestoredPartition, TargetPartition
+from archiver.groups.target.application_decisions import WantedPosition
+from archiver.groups.target.translation import RestoredPartition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import PartitionOffsets, TopicPartition
 from archiver.process.output.text import spell_some
@@ -263,7 +264,7 @@ class _Reader:
         return RestoredPartition(
             root=root,
             held_life=source.held_life,
-            target=TargetPartition(topic=noted.topic, topic_id=noted.topic_id, partition=number),
+            target=WantedPosition(noted.topic, noted.topic_id, number),
             offset_map=found,
             log_start=log_start,
             archive_end=source.end,

@@ -12,14 +12,13 @@ import pytest
 from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED
 from archiver.groups.log.position_rows import NO_ROW
 from archiver.groups.positions.archived_position import ArchivedPosition, PositionSource, State
+from archiver.groups.target.application_decisions import UNSET, WantedPosition
 from archiver.groups.target.translation import (
-    UNSET,
     Fork,
     Kind,
     Reason,
     Remark,
     RestoredPartition,
-    TargetPartition,
     TranslatedPosition,
     translate,
 )
@@ -27,7 +26,7 @@ from tests.support.offset_maps import map_of
 
 SEEN_MS = 1_790_000_000_000
 LATE_MS = SEEN_MS + 600_001
-TARGET = TargetPartition(topic="back", topic_id="B", partition=0)
+TARGET = WantedPosition("back", "B", 0)
 
 
 def committed(offset: int, epoch: int = -1, at_ms: int = SEEN_MS, **told: Any) -> ArchivedPosition:  # noqa: ANN401 - of any member
@@ -81,7 +80,7 @@ def where(found: TranslatedPosition) -> tuple[int, list[tuple[Kind, int | None]]
 def test_the_first_restored_record_at_or_after_it(offset: int, there: int, remark: Remark) -> None:
     partition = restored([10, 11, 12, 20, 21], target_start=100, source_next=25, archive_end=30)
     assert where(translated(committed(offset), partition)) == (there, [remark])
-    assert translated(committed(offset), partition).target == TARGET
+    assert translated(committed(offset), partition).target == TARGET._replace(offset=there, metadata="m")
 
 
 def test_at_the_tip_is_where_the_restore_ended_and_not_where_the_log_ends_now() -> None:

@@ -23,7 +23,7 @@ from archiver.groups.target.application_decisions import (
     WantedPosition,
 )
 from archiver.groups.target.backup_groups import groups_left_out
-from archiver.groups.target.translation import RestoredPartition, TargetPartition
+from archiver.groups.target.translation import RestoredPartition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group_positions import GroupPosition
 from archiver.restore.groups.group_restore import GroupPlan, parse_group_renames, plan_group_positions, with_set_earlier
@@ -43,7 +43,7 @@ def restored_partition(number: int, target: str, root: int) -> RestoredPartition
     return RestoredPartition(
         root=root,
         held_life=root,
-        target=TargetPartition(topic=target, topic_id=f"id of {target}", partition=number),
+        target=WantedPosition(target, f"id of {target}", number),
         offset_map=map_of(range(2, 10)),
         log_start=0,
         archive_end=10,
