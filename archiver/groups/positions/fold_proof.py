@@ -1,6 +1,6 @@
 """Compares folds of `__consumer_offsets` with the objects below their ends, for sweeps and `verify`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -61,8 +61,9 @@ def check_folds(archive: Archive) -> list[str]:
 
 
 def _problems_of_partition(archive: Archive, folds: Folds, topic: ArchivedTopic, number: int) -> Iterator[str]:
-    earlier: Fold | None = None
-    for fold in _folds_of(folds, topic, number):
+    reaches, earlier = reversed(reaches_of(topic, number)), None
+    found = (fold for life, end in reaches for fold in folds.of_life(life, number) if fold.facts.next <= end)
+    for fold in found:  # their ends rise
         if earlier is not None and fold.facts.next <= earlier.facts.next:
             earlier = None
         try:
@@ -71,13 +72,3 @@ def _problems_of_partition(archive: Archive, folds: Folds, topic: ArchivedTopic,
             yield str(error)
         else:
             earlier = fold
-
-
-def _folds_of(folds: Folds, topic: ArchivedTopic, number: int) -> Sequence[Fold]:
-    """Return the folds of a partition in the order of their ends, which rise."""
-    return [
-        fold
-        for life, limit in reversed(reaches_of(topic, number))
-        for fold in folds.of_life(life, number)
-        if fold.facts.next <= limit
-    ]

@@ -68,7 +68,7 @@ async def apply_positions(
     is_dry_run: bool,
 ) -> ApplicationReport:
     """Set groups to the positions as of a time; None: the newest. Failed groups are reported, and the others continue."""
-    sendable = {group for group in wanted if not _name_problem(group)}
+    sendable = {group for group in wanted if is_utf8(group)}
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
         notes = ApplicationNotes(archive, restore_id, await client.cluster_id())
         noted, unreadable = await pool.call(notes.read, sendable)
@@ -152,12 +152,11 @@ class _Run:
         group: str,
         source_group: str,
         moves: Mapping[TopicPartition, NotedMove],
-        ids: TopicIds,
     ) -> GroupNote | None:
         """Put the given moves, if any, into the note of a group. A dry run puts nothing."""
         if self.is_dry_run or not moves:
             return note
-        return await self.pool.call(self.notes.put, note, group, source_group, moves, ids)
+        return await self.pool.call(self.notes.put, note, group, source_group, moves, self.live)
 
 
 async def _apply_group(
@@ -166,31 +165,36 @@ async def _apply_group(
     """Set a group; if its note is damaged (`error`), leave the group and the note unchanged."""
     if error is not None:
         return GroupReport(group=group, source_group=wanted.source_group, error=error)
-    refusal = _name_problem(group) or _kind_problem(group, run.listed.get(group, UNLISTED))
-    refusal = refusal or _source_problem(wanted, note)
-    if refusal:
+    if refusal := _refusal(run, group, wanted, note):
         return GroupReport(group=group, source_group=wanted.source_group, refusal=refusal)
     stands = await run.read(group)  # 1.
     has_moved = bool(moved_places(note, stands, run.live))
     decisions = _beside_members(run, group, _decisions(run, wanted, stands, note), has_moved=has_moved)  # 2.
-    topic_ids = {one.topic: one.topic_id for one in decisions}
     to_note = {} if has_moved else _with_seen(dict(_to_note(decisions, note, run.as_of_ms)), decisions, stands, note)
-    noted = await run.note(note, group, wanted.source_group, to_note, topic_ids)  # 3.
+    noted = await run.note(note, group, wanted.source_group, to_note)  # 3.
     if noted is None or not _moves_any(run, decisions):
         return _looked(group, wanted.source_group, decisions, stands)
     reach("positions.noted")
     report = await _move(run, noted, decisions)  # 4., 5.
-    return await _note_applied(run, report, noted, topic_ids)  # 6.
+    return await _note_applied(run, report, noted)  # 6.
 
 
-def _source_problem(wanted: WantedGroup, note: GroupNote | None) -> str:
-    """Refuse to mix the positions of two archived groups: a rollback could not separate them."""
-    if note is None or not wanted.positions or note.source_group == wanted.source_group:
-        return ""
-    return (
-        f"an earlier run of this restore has given it the positions of group {note.source_group}: give that of"
-        f" {wanted.source_group} another name (--rename-group)"
-    )
+def _refusal(run: _Run, group: str, wanted: WantedGroup, note: GroupNote | None) -> str:
+    """Return why a group cannot be set under this name; empty: it can."""
+    listed = run.listed.get(group, UNLISTED)
+    if not is_utf8(group):
+        return f"group {group!r}: its name is not UTF-8, and cannot be sent to Kafka; give it another one with --rename-group"
+    if not listed.has_positions:
+        return (
+            f"group {group} is one of kind {listed.kind!r} on the target, which has no positions; give the positions to another"
+            " group with --rename-group"
+        )
+    if note is not None and wanted.positions and note.source_group != wanted.source_group:
+        return (  # a rollback could not separate the two
+            f"an earlier run of this restore has given it the positions of group {note.source_group}: give that of"
+            f" {wanted.source_group} another name (--rename-group)"
+        )
+    return ""
 
 
 def _decisions(run: _Run, wanted: WantedGroup, stands: Positions, note: GroupNote | None) -> list[Decision]:
@@ -230,12 +234,12 @@ def _with_seen(
     return {**seen, **moves}
 
 
-async def _note_applied(run: _Run, report: GroupReport, note: GroupNote, ids: TopicIds) -> GroupReport:
+async def _note_applied(run: _Run, report: GroupReport, note: GroupNote) -> GroupReport:
     """Note the positions that were read back. A failure is reported although the positions are set; the same command repeats the note."""
     seen = (one for one in report.positions if one.outcome is PositionOutcome.SET)
     moves = {one.place: replace(note.topics[one.topic].partitions[one.partition], applied=True) for one in seen}
     try:
-        await run.note(note, report.group, report.source_group, moves, ids)
+        await run.note(note, report.group, report.source_group, moves)
     except ArchiverError as error:
         return replace(report, error=report.error or error)
     return report
@@ -245,9 +249,8 @@ async def _roll_back_group(run: _Run, note: GroupNote) -> GroupReport:
     stands = await run.read(note.group)  # 1.
     has_moved = bool(moved_places(note, stands, run.live))
     decisions = _beside_members(run, note.group, decide_rollback(note, stands, run.live), has_moved=has_moved)  # 2.
-    topic_ids = {one.topic: one.topic_id for one in decisions}
     to_note = {} if has_moved else dict(_not_applied_any_more(decisions, note))
-    noted = await run.note(note, note.group, note.source_group, to_note, topic_ids)  # 3.
+    noted = await run.note(note, note.group, note.source_group, to_note)  # 3.
     if noted is None or not _moves_any(run, decisions):
         return _looked(note.group, note.source_group, decisions, stands)
     return await _move(run, noted, decisions)  # 4., 5.
@@ -282,23 +285,6 @@ def _beside_members(run: _Run, group: str, decisions: Sequence[Decision], *, has
         return decisions
     left = PositionOutcome.GROUP_MOVED if has_moved else PositionOutcome.HAS_MEMBERS
     return [one._replace(outcome=left) if one.outcome is PositionOutcome.SET else one for one in decisions]
-
-
-def _name_problem(group: str) -> str:
-    if is_utf8(group):
-        return ""
-    return (
-        f"group {group!r}: its name is not UTF-8, and cannot be sent to Kafka; give it another one with --rename-group"
-    )
-
-
-def _kind_problem(group: str, listed: ListedGroup) -> str:
-    if listed.has_positions:
-        return ""
-    return (
-        f"group {group} is one of kind {listed.kind!r} on the target, which has no positions; give the positions to another"
-        " group with --rename-group"
-    )
 
 
 async def _each(
