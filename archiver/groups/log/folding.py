@@ -8,7 +8,6 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.format.layout import MOST_OFFSET
@@ -32,8 +31,6 @@ from archiver.groups.log.folds import Fold, Folds, fold_frames, reaches_of
 from archiver.groups.log.log_beginning import LogBeginning, begin_log, delete_retention_ms, first_seen_ms
 from archiver.process.running.failpoints import reach
 from archiver.store.port import ObjectKind
-
-_ONLY_WHOLE: Final = "is only folded where nothing is missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +133,20 @@ def _refusal(topic: ArchivedTopic, folds: Folds, number: int, below: Below | Non
     problems = problems_of(topic.topic, number, rest, topic.damaged.get(number, ()))
     if problems:
         return "; ".join(problems)
-    if missing := _missing(rest, start):
-        return f"{name}: offsets {missing} are in no object and in no fold; it {_ONLY_WHOLE}"
-    if any(len(block.segments.of_v1) for block in blocks_of(rest.readable)):
-        return f"{name}: there are objects of v1.0, which do not tell what they lack; it {_ONLY_WHOLE}"
-    return _refuse_unsettled(topic, number, below, until)
+    why = f"offsets {missing} are in no object and in no fold" if (missing := _missing(rest, start)) else ""
+    if not why and any(len(block.segments.of_v1) for block in blocks_of(rest.readable)):
+        why = "there are objects of v1.0, which do not tell what they lack"
+    if why:
+        return f"{name}: {why}; it is only folded where nothing is missing"
+    # While a survivor of compaction may be behind the archive's end, a fold would keep this doubt forever.
+    whole = topic.partitions.get(number, EMPTY_PARTITION)
+    unsettled = unsettled_above(whole, start, delete_retention_ms(topic), first_seen_ms(topic), below)
+    if unsettled and unsettled[0].first < until:
+        return (
+            f"{name}: of offsets {unsettled[0].first}-{unsettled[0].last} compaction took records, and what took their place may lie"
+            f" behind offset {whole.end - 1}, where the archive ends; back up again first"
+        )
+    return ""
 
 
 def _missing(rest: PartitionInventory, start: int) -> str:
@@ -148,20 +154,6 @@ def _missing(rest: PartitionInventory, start: int) -> str:
     begin = rest.readable[0].from_offset if rest.readable else start
     behind = [str(gap) for gap in rest.swept if gap.first_offset >= begin]
     return ", ".join([f"{start}-{begin - 1}", *behind] if begin > start else behind)
-
-
-def _refuse_unsettled(topic: ArchivedTopic, number: int, below: Below | None, until: int) -> str:
-    """Refuse while a survivor of compaction may be behind the archive's end: a fold would keep this doubt forever."""
-    whole = topic.partitions.get(number, EMPTY_PARTITION)
-    start, retention_ms, seen_ms = 0 if below is None else below.next, delete_retention_ms(topic), first_seen_ms(topic)
-    for first, last, _ in unsettled_above(whole, start, retention_ms, seen_ms, below):
-        if first >= until:
-            break
-        return (
-            f"{topic.topic}-{number}: of offsets {first}-{last} compaction took records, and what took their place may lie"
-            f" behind offset {whole.end - 1}, where the archive ends; back up again first"
-        )
-    return ""
 
 
 class _Totals:

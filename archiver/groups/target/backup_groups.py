@@ -23,13 +23,10 @@ def groups_left_out(config: ArchiverConfig, positions: Collection[ArchivedPositi
     are_hints: dict[str, bool] = defaultdict(lambda: True)
     for one in positions:
         if one.offset >= 0:
-            are_hints[one.group] = are_hints[one.group] and bool(one.metadata) and _is_hint(one)
+            hint = hint_of(one.topic, one.partition, one.offset, one.metadata)
+            are_hints[one.group] = are_hints[one.group] and bool(one.metadata) and hint.is_of_backup
     return frozenset(
         group
         for group, is_backup in are_hints.items()
         if is_backup or group == named or (prefix is not None and group.startswith(prefix))
     ) | {one.group for one in positions if not one.group}
-
-
-def _is_hint(position: ArchivedPosition) -> bool:
-    return hint_of(position.topic, position.partition, position.offset, position.metadata).is_of_backup
