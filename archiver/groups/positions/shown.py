@@ -22,12 +22,12 @@ from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.log.archived_log import OffsetsLog
 from archiver.groups.log.archived_until import ArchivedUntil, lagging_problem, lags_of
-from archiver.groups.log.lives import Root, Roots, roots_of
+from archiver.groups.log.lives import Root, roots_of
 from archiver.groups.log.position_rows import PositionRows
 from archiver.groups.positions.archived_position import ArchivedPosition, State
 from archiver.groups.positions.joined_positions import join_positions
 from archiver.groups.positions.offsets_lives import OffsetsLife, earlier_positions, read_offsets_lives
-from archiver.groups.positions.snapshots import Snapshots, read_snapshots
+from archiver.groups.positions.snapshots import read_snapshots
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.process.output.text import spell_count
 
@@ -96,9 +96,18 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
     untold = [one for one in ends.lags.values() if newest_ms is None or newest_ms <= one.until_ms]
     if untold:
         report(lagging_problem(untold))
-    found = [one for one in _positions(lives, snapshots, ends, roots, wanted) if wanted.wants(one)]
-    if not found and newest_ms is None and not problems:
-        _check_is_begun(logs, wanted.as_of_ms)
+    by_log = (one for life in lives[-1:] for one in life.positions(roots) if wanted.wants(one))
+    joined = list(join_positions(by_log, snapshots, ends, roots))
+    earlier = earlier_positions(lives[:-1], roots, joined)
+    found = [one for one in (*joined, *earlier) if wanted.wants(one)]
+    if earlier:
+        found.sort(key=lambda one: (one.group, one.topic, one.partition, one.life))
+    oldest_ms = min((log.first_ms for log in logs if log.first_ms is not None), default=wanted.as_of_ms)
+    if not (found or problems) and newest_ms is None and oldest_ms > wanted.as_of_ms:
+        raise UsageError(  # without records of that time, positions are unknown rather than absent
+            "nothing of consumer groups is archived up to then: the oldest record of __consumer_offsets in the archive is of"
+            f" {spell_time(oldest_ms)}"
+        )
     return ShownGroups(
         positions=[topics.shown(one) for one in found],
         logs=logs,
@@ -116,16 +125,6 @@ def read_all_groups(
     return [one.position for one in show_groups(archive, asked, use, lambda _: None).positions]
 
 
-def _check_is_begun(logs: Iterable[OffsetsLog], as_of_ms: int) -> None:
-    """Refuse a time before the oldest record: without records of that time, positions are unknown rather than absent."""
-    oldest_ms = min((log.first_ms for log in logs if log.first_ms is not None), default=as_of_ms)
-    if oldest_ms > as_of_ms:
-        raise UsageError(
-            "nothing of consumer groups is archived up to then: the oldest record of __consumer_offsets in the archive is of"
-            f" {spell_time(oldest_ms)}"
-        )
-
-
 def _ends_of(held: Sequence[OffsetsLife], as_of_ms: int) -> ArchivedUntil:
     """Return the times up to which the partitions of the current life are archived, and the partitions that lag behind a time."""
     facts = [life.topic.fact for life in held if life.topic.fact is not None]
@@ -136,20 +135,6 @@ def _ends_of(held: Sequence[OffsetsLife], as_of_ms: int) -> ArchivedUntil:
         last_ms={number: -1 if at_ms is None else at_ms for number, at_ms in last_ms.items()},
         lags={one.partition: one for one in lags if as_of_ms > one.until_ms},
     )
-
-
-def _positions(
-    lives: Sequence[OffsetsLife],
-    snapshots: Snapshots,
-    ends: ArchivedUntil,
-    roots: Roots,
-    wanted: PositionFilter,
-) -> list[ArchivedPosition]:
-    """Join the positions of the current life with snapshots and earlier lives."""
-    by_log = (one for life in lives[-1:] for one in life.positions(roots) if wanted.wants(one))
-    found = list(join_positions(by_log, snapshots, ends, roots))
-    earlier = earlier_positions(lives[:-1], roots, found)
-    return found if not earlier else sorted([*found, *earlier], key=lambda one: (*one[:2], one.partition, one.life))
 
 
 def _read_lives(
