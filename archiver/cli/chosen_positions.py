@@ -3,11 +3,13 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from archiver.cli.options import pattern
+from archiver.cli.options import archive_config, pattern
 
 if TYPE_CHECKING:
+    from archiver.archive.format.handle import Archive
     from archiver.config.model import ArchiverConfig
     from archiver.groups.positions.shown import PositionFilter
+    from archiver.kafka.login.settings import KafkaSettings
     from archiver.restore.groups.group_restore import GroupRequest
 
 
@@ -52,6 +54,23 @@ def add_groups_removed(parser: "argparse.ArgumentParser | argparse._ArgumentGrou
         help="positions that were removed before then: set all to where the groups stood last, or none (default: those that may"
         " have been removed with their topic)",
     )
+
+
+def restored_positions(
+    options: argparse.Namespace,
+) -> "tuple[Archive, KafkaSettings, str, GroupRequest]":
+    """Open what the options of `add_restored_positions` name: the archive, the target, the restore's id, and the wanted groups."""
+    from archiver.archive.format.handle import open_archive
+    from archiver.config.load import load_target
+    from archiver.kafka.login.settings import KafkaSettings
+    from archiver.restore.plan.request import check_restore_id
+
+    asked, target = (
+        group_request(archive_config(options), options, wanted_positions(options)),
+        load_target(options.target),
+    )
+    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    return open_archive(asked.config.storage), kafka, check_restore_id(options.restore, "--restore"), asked
 
 
 def group_request(config: "ArchiverConfig", options: argparse.Namespace, wanted: "PositionFilter") -> "GroupRequest":

@@ -8,7 +8,7 @@ from archiver.config.quantities import spell_exact_duration
 from archiver.process.output.text import spell_count, spell_name, spell_some
 
 if TYPE_CHECKING:
-    from archiver.groups.target.application_report import ApplicationReport, GroupReport, PositionReport
+    from archiver.groups.target.application_decisions import ApplicationReport, Decision, GroupReport
     from archiver.kafka.groups.group_positions import GroupPosition
 
 _NO_POSITION: Final = "none"
@@ -39,7 +39,7 @@ def _group_row(one: "GroupReport") -> dict[str, Any]:
         "group": one.group,
         "source_group": one.source_group,
         "refusal": one.refusal or None,
-        "skipped": one.skipped or None,
+        "skipped": None,
         "error": None if one.error is None else str(one.error),
         "positions": [
             {
@@ -71,7 +71,7 @@ def applied_lines(report: "ApplicationReport") -> Iterator[str]:
         yield from _warnings(report)
 
 
-def _cells(report: "ApplicationReport", group: "GroupReport", one: "PositionReport") -> tuple[str, ...]:
+def _cells(report: "ApplicationReport", group: "GroupReport", one: "Decision") -> tuple[str, ...]:
     outcome = str(one.outcome)
     if outcome == "set":
         outcome = ("would be set" if report.is_dry_run else "set") + (" back" if report.is_rollback else "")
@@ -105,7 +105,8 @@ def _warnings(report: "ApplicationReport") -> Iterator[str]:
 def applied_complaints(report: "ApplicationReport") -> Iterator[str]:
     """Yield a line for each unchanged or failed group, and for each unchanged position."""
     for group in report.groups:
-        yield from filter(None, (group.refusal, group.skipped))
+        if group.refusal:
+            yield group.refusal
         if group.error is not None:
             text, name = str(group.error), f"group {spell_name(group.group)}"
             yield text if name in text else f"{name}: {text}"

@@ -38,7 +38,7 @@ def run_fold_command(options: argparse.Namespace) -> int:
         made, refusal = None, plan.refusal
         if plan.is_due and not options.dry_run:
             try:
-                made = run_fold(archive, folds, plan)
+                made = run_fold(folds, plan)
             except (NotWholeError, FalseFactsError) as error:
                 refusal = str(error)
         rows.append(fold_row(plan, made, refusal))

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from archiver.cli.groups_applied import applied_complaints, applied_lines, applied_row
 from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config, pattern
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.process.output.text import spell_count
 
 if TYPE_CHECKING:
-    from archiver.groups.target.application_report import ApplicationReport
+    from archiver.groups.target.application_decisions import ApplicationReport
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +32,9 @@ def run(options: argparse.Namespace) -> int:
     from archiver.kafka.login.settings import KafkaSettings
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
+    from archiver.restore.plan.request import check_restore_id
 
+    restore_id = check_restore_id(options.restore, "--restore")
     groups = pattern("--groups", options.groups)
     target = load_target(options.target)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
@@ -41,22 +42,14 @@ def run(options: argparse.Namespace) -> int:
     arm(failpoint())
     with closing(Progress("groups", quiet=options.quiet)) as progress:
 
-        def report(done: int, total: int) -> None:
-            progress.report(f"{done:,} of {spell_count(total, 'group')}")
-
         async def roll_back() -> "ApplicationReport":
             async with KafkaClient(kafka) as client:
                 return await roll_back_positions(
-                    client, archive, options.restore, groups, report, is_dry_run=options.dry_run
+                    client, archive, restore_id, groups, progress.report, is_dry_run=options.dry_run
                 )
 
         found = asyncio.run(roll_back())
-    return print_applied(found, as_json=options.format == "json")
-
-
-def print_applied(found: "ApplicationReport", *, as_json: bool) -> int:
-    """Print the result, report unchanged positions, and return the exit code."""
-    if as_json:
+    if options.format == "json":
         print_json(applied_row(found))
     else:
         print_lines(applied_lines(found))

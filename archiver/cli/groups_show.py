@@ -104,7 +104,7 @@ def position_row(one: "ShownPosition") -> dict[str, Any]:
         "known_from_ms": None if position.known_from_ms < 0 else position.known_from_ms,
         "lag": one.lag,
         "beyond_archive": one.beyond,
-        "source": str(one.source),
+        "source": str(position.source),
     }
 
 
@@ -198,7 +198,7 @@ def _position_cells(one: "ShownPosition") -> tuple[str, ...]:
         str(position.offset) if stood else "?",
         "" if one.lag is None else f"{one.lag:,}",
         moment(position.commit_ms) if stood and position.commit_ms >= 0 else "",
-        one.source,
+        position.source,
         "; ".join(_remarks(one)),
     )
 

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.chosen_positions import add_restored_positions, wanted_positions
-from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config
+from archiver.cli.chosen_positions import add_restored_positions, restored_positions
+from archiver.cli.options import add_archive, add_format, add_run, add_target
 from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, moment_from, table_lines
 from archiver.errors import NotWholeError
@@ -32,25 +32,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import asyncio
 
-    from archiver.archive.format.handle import open_archive
-    from archiver.cli.chosen_positions import group_request
-    from archiver.config.load import load_target
-    from archiver.kafka.login.settings import KafkaSettings
     from archiver.restore.groups.group_restore import read_group_plan, read_positions
-    from archiver.restore.plan.request import check_restore_id
 
-    asked, target = (
-        group_request(archive_config(options), options, wanted_positions(options)),
-        load_target(options.target),
-    )
-    archive, problems = open_archive(asked.config.storage), list[str]()
-    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    archive, kafka, restore_id, asked = restored_positions(options)
+    problems = list[str]()
     positions = read_positions(archive, asked, problems.append)
-    plan = asyncio.run(
-        read_group_plan(
-            archive, kafka, check_restore_id(options.restore, "--restore"), asked, positions, problems.append
-        )
-    )
+    plan = asyncio.run(read_group_plan(archive, kafka, restore_id, asked, positions, problems.append))
     if options.format == "json":
         print_json(plan_row(plan, problems))
     else:

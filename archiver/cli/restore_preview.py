@@ -93,8 +93,8 @@ def _preview_groups(
     from archiver.archive.format.handle import open_archive
     from archiver.config.load import load_target
     from archiver.kafka.login.settings import KafkaSettings
-    from archiver.restore.groups.deleted_positions import with_lost_positions
     from archiver.restore.groups.group_preview import preview_groups
+    from archiver.restore.groups.removed_positions import with_lost_positions
 
     target, archive = load_target(options.target), open_archive(config.storage)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
@@ -105,7 +105,7 @@ def _preview_groups(
 
 def _unmatched_problems(config: "ArchiverConfig", asked: "GroupRequest", found: "RestorePreview") -> "Iterator[str]":
     from archiver.archive.format.handle import open_archive
-    from archiver.restore.groups.unmatched_groups import unmatched_problem
+    from archiver.restore.groups.group_restore import unmatched_problem
 
     problem = unmatched_problem(open_archive(config.storage), asked, {topic.source for topic in found.topics})
     if problem:

@@ -2,17 +2,19 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from archiver.archive.format.handle import open_archive
+from archiver.archive.format.handle import Archive, open_archive
 from archiver.archive.reading.catalog import topic_names
 from archiver.config.model import StorageConfig, TargetConfig
+from archiver.groups.positions.archived_position import ArchivedPosition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.client_thread import ClientThread
 from archiver.kafka.login.settings import KafkaSettings
-from archiver.restore.groups.group_restore import GroupRequest
+from archiver.process.output.defects import as_ours
+from archiver.restore.groups.group_restore import GroupRequest, read_positions, restore_groups
 from archiver.restore.plan.planner import Planner
 from archiver.restore.plan.request import RestoreRequest, check_restore_id
 from archiver.restore.report.restore_report import RestoreResult
@@ -46,12 +48,10 @@ def run_restore_job(
         log.warning("%s", note)
     with spark_in_background("restore", notice) as start_spark, ClientThread(kafka) as brokers:
         # Extras that a backup does not need.
-        from archiver.spark.group_restore import GroupJob  # noqa: PLC0415
         from archiver.spark.restore_job import RestoreJob, run_restore  # noqa: PLC0415
 
-        group_job = None if groups is None else GroupJob(archive=archive, kafka=kafka, asked=groups)
-        if group_job is not None:
-            group_job.read(notice)
+        group_problems = list[str]()
+        positions = () if groups is None else _read_positions(archive, groups, group_problems, notice)
         notice("looking at the target")
         cluster_id, existing = brokers.ask(partial(_describe_target, topics=targets.values()))
         job = RestoreJob(
@@ -66,9 +66,25 @@ def run_restore_job(
         planner = Planner(archive, request, storage.index, notice)
         result = run_restore(job, targets, planner, brokers, start_spark, notice)
         records = {one.source: one.records for one in result.topics} if result.is_whole else {}
-        if group_job is not None:
-            result = group_job.run_after(result, notice)
+        if groups is not None and result.is_whole:
+            notice("finding where groups are to stand")
+            try:
+                found = restore_groups(archive, kafka, job.restore_id, groups, positions, group_problems, notice)
+                result = replace(result, groups=found)
+            except Exception as error:  # noqa: BLE001 - also a defect: the topics are whole, and that is told all the same
+                result = replace(result, failure=as_ours(error))
     return replace(result, seconds=round(time.monotonic() - started_s, 3), problems=planner.problems(records))
+
+
+def _read_positions(
+    archive: Archive, groups: GroupRequest, problems: list[str], notice: Callable[[str], None]
+) -> Sequence[ArchivedPosition]:
+    """Read the positions of the groups before any topic is changed. Raises UsageError if no positions are archived."""
+    notice("reading where groups stood")
+    positions = read_positions(archive, groups, problems.append)
+    if not positions:
+        log.warning("no group that --groups matches has an archived position: none is set when the topics are whole")
+    return positions
 
 
 async def _describe_target(client: KafkaClient, topics: Iterable[str]) -> tuple[str, Collection[str]]:

@@ -338,7 +338,7 @@ BUILDS: Final[Mapping[str, Build]] = {
         ),
     ),
     "a position is not raised to the log start": Build(
-        (Change("groups/target/translation.py", "max(target, restored.log_start), remarks", "target, remarks"),),
+        (Change("groups/target/translation.py", "offset=max(target, restored.log_start)", "offset=target"),),
         ("tests/unit/groups/test_translation.py::test_at_least_the_log_start_of_now",),
     ),
     "the time asked for is ignored": Build(

@@ -60,7 +60,7 @@ def test_notes_say_what_was_noted(archive: Archive) -> None:
     for number, (name, content) in enumerate(expected().items()):
         fact = decode_fact(content.encode(), name)
         append_fact(archive, BELOW, lambda _, fact=fact: fact)  # type: ignore[misc]
-        note = notes_of(archive).read([GROUP])[GROUP]
+        note = notes_of(archive).read([GROUP])[0][GROUP]
         assert isinstance(note, GroupNote)
         assert (note.group, note.source_group, note.target_cluster_id) == (GROUP, "billing", "c")
         for place, move in ({**MOVES, **APPLIED} if number else MOVES).items():

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from archiver.archive.format.control import append_fact
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
-from archiver.errors import NotWholeError, UsageError
+from archiver.errors import NotWholeError
 from archiver.spark.session.spark_session import SQL_SETTINGS, TALKING_LOGGERS
 from archiver.spark.table.options import POSITION_COLUMNS
 from archiver.spark.table.query import QueryAnswer, ask
@@ -115,22 +115,6 @@ def test_it_is_what_groups_show_tells(
     found = site.rows(f"SELECT * FROM {GROUPS} ORDER BY `group`, topic, partition, life", **at)
     assert list(found[0]) == list(POSITION_COLUMNS)
     assert found == [{name: one[name] for name in POSITION_COLUMNS} for one in expected]
-
-
-def test_it_is_joined_with_topics_and_itself(site: Site) -> None:
-    sql = (
-        f"SELECT p.`group`, count(o.offset) AS ahead, max(p.lag) AS lag FROM {GROUPS} p JOIN orders o"
-        " ON o.partition = p.partition AND o.offset >= p.offset WHERE p.topic = 'orders' AND p.state = 'set' GROUP BY 1 ORDER BY 1"
-    )
-    found = site.rows(sql, partitions="1")
-    assert found
-    assert all(row["ahead"] == row["lag"] for row in found if row["lag"])
-    ((both,),) = site.ask(
-        f"SELECT count(*) FROM {GROUPS} x JOIN {GROUPS} y USING (`group`, topic, partition, life)"
-    ).rows
-    assert both > 0
-    with pytest.raises(UsageError, match="topic @other is not in the archive"):
-        site.ask("SELECT * FROM `@other`")
 
 
 def test_the_data_source_takes_it_as_a_topic(site: Site) -> None:

@@ -82,7 +82,7 @@ class OffsetsArchive:
     def fold(self, partition: int = 0, report: Callable[[str], None] = refuse_problem) -> MadeFold:
         folds = Folds.of(self.archive, report)
         (plan,) = (one for one in plan_folds(self.topic(), folds) if one.partition == partition)
-        return run_fold(self.archive, folds, plan)
+        return run_fold(folds, plan)
 
     def read(
         self,
@@ -92,5 +92,5 @@ class OffsetsArchive:
         *,
         with_folds: bool = True,
     ) -> OffsetsLog:
-        folds = Folds.of(self.archive, report) if with_folds else None
+        folds = Folds.of(self.archive, report) if with_folds else Folds(self.archive, {}, report)
         return read_log(self.store, self.topic(), partition, until_ms, report, folds)

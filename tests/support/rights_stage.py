@@ -28,8 +28,7 @@ from archiver.archive.segments.spool import Spool
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
 from archiver.groups.target.application import apply_positions
-from archiver.groups.target.application_report import ApplicationReport
-from archiver.groups.target.wanted_positions import WantedGroup, WantedPosition
+from archiver.groups.target.application_decisions import ApplicationReport, WantedGroup, WantedPosition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group_positions import positions_of
 from archiver.store.port import ObjectKind
@@ -289,7 +288,7 @@ class RightsStage:
             positions = [WantedPosition(target, topic_id, partition, 0) for partition in range(2)]
             wanted = {group: WantedGroup(source_group=group, positions=positions)}
             archive = open_archive(StorageConfig.model_validate(storage))
-            return await apply_positions(client, archive, group, wanted)
+            return await apply_positions(client, archive, group, wanted, print, as_of_ms=None, is_dry_run=False)
 
         assert with_client(bootstrap, body).exit_code == 0
 

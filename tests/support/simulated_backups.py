@@ -58,7 +58,7 @@ def _read_ms(log: Sequence[Row]) -> int:
 
 
 def read_log_in_runs(
-    drawn: random.Random, log: Sequence[AnyRow], runs: Sequence[Run], *, untouched: int, tells_stable_end: bool = True
+    drawn: random.Random, log: Sequence[AnyRow], runs: Sequence[Run], *, untouched: int
 ) -> tuple[list[AnyRow], list[Doubt], int]:
     """Return the rows that are archived, what is in doubt, and the end. The first rows are not compacted: `untouched`."""
     gone, kept, readings, start = set[int](), list[AnyRow](), list[SegmentSlice](), 0
@@ -75,7 +75,7 @@ def read_log_in_runs(
         for end in (cut for cut in cuts if cut > start):
             left = [row for row in log[start:end] if row.offset not in gone]
             if left:
-                facts = _facts(start, end, left, EVERY * stable if tells_stable_end else None)
+                facts = _facts(start, end, left, EVERY * stable)
                 readings.append(_reading(facts, run.at_ms))
                 kept += left
                 start = end
@@ -89,7 +89,7 @@ def _compactable(log: Sequence[Row], at_ms: int) -> int:
     return next(young, len(log))
 
 
-def _facts(start: int, end: int, left: Sequence[Row], stable_end: int | None) -> SegmentFacts:
+def _facts(start: int, end: int, left: Sequence[Row], stable_end: int) -> SegmentFacts:
     times = [row.stamp_ms for row in left]
     return SegmentFacts(
         writer="test",

@@ -1,8 +1,7 @@
 """Reads one partition of `__consumer_offsets` from the archive: its reduced records, and the offsets where records may be missing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
@@ -10,22 +9,20 @@ from archiver.archive.copies.archived_topic import ArchivedTopic, problems_withi
 from archiver.archive.index.inventory import EMPTY_PARTITION
 from archiver.archive.reading.reader import fetch_parts, found_or_gone
 from archiver.archive.segments.partition_segments import SegmentSlice
-from archiver.archive.segments.parts import ObjectPart, parts_within
+from archiver.archive.segments.parts import parts_within
 from archiver.archive.segments.segment import open_segment
 from archiver.archive.segments.segment_facts import SegmentFacts, TransactionRange
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import ALL_RECORDS, LAST_LONG, Selection
 from archiver.errors import FalseFactsError, NotWholeError
 from archiver.groups.log.commit_log import CommitRows, Flags
-from archiver.groups.log.doubts import Doubt, Doubts, doubts_above
+from archiver.groups.log.doubts import Doubt, Doubts
 from archiver.groups.log.folds import Folds, reaches_of
 from archiver.groups.log.lives import CLOCKS_DIFFER_MS
 from archiver.groups.log.log_beginning import LogBeginning, begin_log
-from archiver.groups.log.position_rows import PositionRows
 from archiver.store.port import ObjectStore
 
 ReportProblem = Callable[[str], None]
-_DELETE_RETENTION_MS: Final = 86_400_000  # Kafka's default, where the topic has no own setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +52,6 @@ class OffsetsLog:
         whole = max((one.last for one in self.doubts.doubts if not one.needs_later), default=-1)
         return self.doubts.reach(until, has_row | (offsets < whole))
 
-    def topics(self) -> set[str]:
-        """Return the topics with present or earlier positions of groups."""
-        return set(PositionRows.of(self.rows).topic.texts)
-
 
 def read_log(
     store: ObjectStore,
@@ -66,7 +59,7 @@ def read_log(
     number: int,
     until_ms: int,
     report_problem: ReportProblem,
-    folds: Folds | None = None,
+    folds: Folds,
 ) -> OffsetsLog:
     """Read a whole partition, its beginning from folds if possible. Unreadable parts are reported, and count as doubts."""
     beginning = begin_log(folds, topic, number, until_ms)
@@ -76,8 +69,7 @@ def read_log(
         report_problem(problem)
     parts = parts_within(inventory.readable, ALL_RECORDS)
     log, times = beginning.log, LogTimes(until_ms, beginning.first_ms, beginning.last_ms)
-    above = doubts_above(whole, beginning.next, delete_retention_ms(topic), first_seen_ms(topic), beginning.below)
-    doubts = [*beginning.doubts, *above]
+    doubts = beginning.all_doubts(topic, number)
     if topic.damaged.get(number):  # an object with unknown coverage
         doubts.append(Doubt(beginning.next, LAST_LONG - 1, needs_later=False))
     for reading, part in zip(inventory.readable, parts, strict=True):
@@ -87,7 +79,7 @@ def read_log(
                 log.add(frame, counts_ms)
         except NotWholeError as error:
             report_problem(f"{topic.topic}-{number}: {error}")
-            doubts.append(_unread(part))
+            doubts.append(Doubt(part.from_offset, (part.end_offset or LAST_LONG) - 1, needs_later=False))
     rows = log.finish()
     return OffsetsLog(
         partition=number,
@@ -104,14 +96,13 @@ def read_log(
     )
 
 
-def _kept_from_ms(topic: ArchivedTopic, number: int, beginning: LogBeginning, folds: Folds | None) -> int | None:
+def _kept_from_ms(topic: ArchivedTopic, number: int, beginning: LogBeginning, folds: Folds) -> int | None:
     """Return the time as of which a fold has all swept records, if it is not the requested time."""
     start = 0 if beginning.whole is None else beginning.whole.facts.next
     swept = topic.partitions.get(number, EMPTY_PARTITION).from_offset(start).swept
     if not swept:
         return None
-    reaches, until = reaches_of(topic, number), swept[-1].last_offset + 1
-    covering = None if folds is None else folds.smallest(reaches, number, until, beginning.refused)
+    covering = folds.smallest(reaches_of(topic, number), number, swept[-1].last_offset + 1)
     return LAST_LONG if covering is None else covering.facts.counts_ms
 
 
@@ -125,7 +116,12 @@ def whole_frames(
     parts = parts_within(readings, ALL_RECORDS)
     for reading, (part, found) in zip(readings, fetch_parts(store, parts), strict=True):
         body = open_segment(*found_or_gone(store, part, found), part.object_key)
-        _check_same(reading, body.facts)
+        noted = reading.segment.facts
+        if isinstance(noted, SegmentFacts) if body.facts is None else not body.facts.is_noted_as(noted):
+            raise FalseFactsError(
+                f"{reading.segment.object_key}: has other facts than the index tells, which may hide what is missing; set"
+                " storage.index to ignore, or delete control/index/, which is a cache, and run again"
+            )
         transactions = () if body.facts is None else body.facts.transactions or ()
         for frame in body.frames(topic, number, part.from_offset, part.until_offset):
             yield frame, counting_ms(frame, transactions)
@@ -142,32 +138,6 @@ def counting_ms(frame: Frame, transactions: Sequence[TransactionRange]) -> Longs
         timed = np.minimum(times[start:stop], LAST_LONG - one.within_ms) + one.within_ms
         found[start:stop] = np.maximum(found[start:stop], np.where(times[start:stop] >= 0, timed, -1))
     return found
-
-
-def _check_same(reading: SegmentSlice, own: SegmentFacts | None) -> None:
-    noted = reading.segment.facts
-    if isinstance(noted, SegmentFacts) if own is None else not own.is_noted_as(noted):
-        raise FalseFactsError(
-            f"{reading.segment.object_key}: has other facts than the index tells, which may hide what is missing; set"
-            " storage.index to ignore, or delete control/index/, which is a cache, and run again"
-        )
-
-
-def _unread(part: ObjectPart) -> Doubt:
-    return Doubt(part.from_offset, (part.end_offset or LAST_LONG) - 1, needs_later=False)
-
-
-def delete_retention_ms(topic: ArchivedTopic) -> int:
-    configs: Mapping[str, str] = {} if topic.fact is None else topic.fact.configs
-    told = configs.get("delete.retention.ms", "")
-    return int(told) if told.isdecimal() else _DELETE_RETENTION_MS
-
-
-def first_seen_ms(topic: ArchivedTopic) -> int | None:
-    """Return when a backup first saw this topic, and so had read nothing of it before. None: not noted."""
-    if topic.fact is None or topic.life >= len(topic.fact.lives):
-        return None
-    return topic.fact.lives[topic.fact.root(topic.life)].seen_ms
 
 
 class LogTimes:

@@ -8,7 +8,7 @@ from archiver.archive.index.inventory import EMPTY_PARTITION, PartitionInventory
 from archiver.archive.notes.topics import LogEnd, TopicFact
 from archiver.config.quantities import spell_time
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
-from archiver.process.output.text import spell_count
+from archiver.process.output.text import spell_count, spell_some
 
 _MOST_NAMED: Final = 10  # partitions, in one line
 _SIGN: Final = 1 << 31
@@ -38,11 +38,9 @@ class Lag(NamedTuple):
 
     def __str__(self) -> str:
         until = "" if self.until_ms < 0 else f", of {spell_time(self.until_ms)}"
-        log = (
-            "no backup has opened it"
-            if self.end is None
-            else (f"its log ended at offset {self.end.offset} at {spell_time(self.end.at_ms)}")
-        )
+        log = "no backup has opened it"
+        if self.end is not None:
+            log = f"its log ended at offset {self.end.offset} at {spell_time(self.end.at_ms)}"
         return f"{self.partition} (archived up to offset {self.archived}{until}; {log})"
 
 
@@ -63,9 +61,7 @@ def lags_of(
 
 def lagging_problem(lags: Sequence[Lag]) -> str:
     """Describe the lagging partitions, the consequence, and the remedy."""
-    named = ", ".join(map(str, lags[:_MOST_NAMED])) + (
-        f" and {len(lags) - _MOST_NAMED} more" if lags[_MOST_NAMED:] else ""
-    )
+    named = spell_some([*map(str, lags)], _MOST_NAMED)
     return (
         f"{OFFSETS_TOPIC}: {spell_count(len(lags), 'partition is', 'partitions are')} archived only in part: {named}. Positions of groups"
         " there are unknown, and groups may be missing. A backup was killed, or has not come so far yet, or a transaction holds the"

@@ -42,13 +42,6 @@ class CommitRows:
     def __len__(self) -> int:
         return len(self.frame)
 
-    @property
-    def is_later(self) -> Longs:
-        """1: the row is after the requested time."""
-        is_pending = np.isin(self.frame.column(Column.OFFSET), self.pending)
-        later: Longs = ((self.frame.column(Column.TIMESTAMP) > self.until_ms) | is_pending).astype(np.int64)
-        return later
-
 
 class CommitLog:
     """Takes the frames of one partition, in order."""
@@ -90,10 +83,8 @@ class CommitLog:
 
     def _keep(self, frame: Frame, pending: Flags) -> int:
         """Copy the relevant rows of a frame; returns the number of rows of other kinds."""
-        kept = np.empty(len(frame), np.uint8)
-        others = kernels.mark_telling(
-            frame.body, frame.table, pending.astype(np.uint8), self._until_ms, _slots(3, len(frame)), kept
-        )
+        kept, slots = np.empty(len(frame), np.uint8), np.zeros((3, _slot_count(len(frame))), np.int64)
+        others = kernels.mark_telling(frame.body, frame.table, pending.astype(np.uint8), self._until_ms, slots, kept)
         if others < 0:
             raise ValueError("a key or a value of the frame lies outside its buffer")
         lengths = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH]][:, kept.astype(bool)]
@@ -137,10 +128,6 @@ def number_texts(body: Bytes, starts: Longs, lengths: Longs) -> Longs:
     slots = np.zeros(_slot_count(len(starts)), np.int64)
     kernels.number_texts(body, np.ascontiguousarray(starts), np.ascontiguousarray(lengths), slots, numbers)
     return numbers
-
-
-def _slots(columns: int, rows: int) -> Longs:
-    return np.zeros((columns, _slot_count(rows)), np.int64)
 
 
 def _slot_count(rows: int) -> int:

@@ -55,10 +55,10 @@ def doubts_of(
     missing = (*inventory.gaps, *inventory.swept)
     found = [Doubt(gap.first_offset, gap.last_offset, needs_later=False) for gap in missing]
     survivors = Survivors.of(inventory)
-    for number, (reading, age) in enumerate(_with_ages(inventory, delete_retention_ms, first_seen_ms, below)):
+    for number, (reading, is_prompt) in enumerate(_in_order(inventory, delete_retention_ms, first_seen_ms, below)):
         if not number and reading.from_offset > 0:
             found.append(Doubt(0, reading.from_offset - 1, needs_later=False))
-        found += _doubts_within(reading, survivors, age)
+        found += _doubts_within(reading, survivors, is_prompt=is_prompt)
     return sorted(found)
 
 
@@ -74,25 +74,11 @@ def unsettled_above(
     The next backup settles them, unless the log was truncated since: records above the cut will not be archived.
     """
     survivors, found = Survivors.of(inventory), list[Doubt]()
-    for reading, age in _with_ages(inventory, delete_retention_ms, first_seen_ms, below):
-        if reading.next > offset and _life(reading) == survivors.newest_life and not survivors.are_archived(reading):
-            found += [one for one in _compacted(reading, age) if one.needs_later]
+    for reading, is_prompt in _in_order(inventory, delete_retention_ms, first_seen_ms, below):
+        is_newest = reading.next > offset and _life(reading) == survivors.newest_life
+        if is_newest and is_prompt and not survivors.are_archived(reading):
+            found += _compacted(reading, needs_later=True)
     return found
-
-
-def doubts_above(
-    inventory: PartitionInventory,
-    offset: int,
-    delete_retention_ms: int,
-    first_seen_ms: int | None = None,
-    below: Below | None = None,
-) -> list[Doubt]:
-    """List the doubts from an offset on. Objects below the offset are also read: they limit the age of later records.
-
-    `below`: the same limit for deleted objects.
-    """
-    found = doubts_of(inventory, delete_retention_ms, first_seen_ms, below)
-    return [one._replace(first=max(one.first, offset)) for one in found if one.last >= offset]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,19 +118,13 @@ def _life(reading: SegmentSlice) -> int:
     return reading.segment.key.life
 
 
-class _Age(NamedTuple):
-    """The highest age of an object's records when they were read. `is_prompt`: no commit was read whose removal was already compacted.
+def _in_order(
+    inventory: PartitionInventory, delete_retention_ms: int, first_seen_ms: int | None, below: Below | None
+) -> Iterator[tuple[SegmentSlice, bool]]:
+    """Yield the objects, and whether each was read promptly: no commit was read whose removal was already compacted.
 
     Compaction removes the commit first, and its removal after delete.retention.ms. So it suffices that reading began within that time.
     """
-
-    most_ms: int | None
-    is_prompt: bool
-
-
-def _with_ages(
-    inventory: PartitionInventory, delete_retention_ms: int, first_seen_ms: int | None, below: Below | None
-) -> Iterator[tuple[SegmentSlice, _Age]]:
     since_ms: int | None = None
     position = 0
     first_ms = _age_ms(inventory.readable[0], first_seen_ms) if inventory.readable else None
@@ -156,7 +136,7 @@ def _with_ages(
         most_ms, seen_for_ms = _age_ms(reading, since_ms), _age_ms(reading, first_seen_ms)
         is_prompt = most_ms is not None and most_ms <= delete_retention_ms
         is_prompt |= seen_for_ms is not None and seen_for_ms <= delete_retention_ms - CLOCKS_DIFFER_MS
-        yield reading, _Age(most_ms, is_prompt)
+        yield reading, is_prompt
         since_ms, position = _newest_ms(reading), reading.next
 
 
@@ -181,32 +161,22 @@ def _put_ms(put_at: datetime) -> int:
     return int(put_at.timestamp() * 1000)
 
 
-def _doubts_within(reading: SegmentSlice, survivors: Survivors, age: _Age) -> Sequence[Doubt]:
+def _doubts_within(reading: SegmentSlice, survivors: Survivors, *, is_prompt: bool) -> Sequence[Doubt]:
     facts = reading.segment.facts
     first, last = reading.from_offset, reading.next - 1
     if not isinstance(facts, SegmentFacts):  # v1.0: unknown
         return [Doubt(first, last, needs_later=False)]
     holes = [(max(hole.first_offset, first), min(hole.last_offset, last)) for hole in facts.holes]
     found = [Doubt(begin, end, needs_later=False) for begin, end in holes if begin <= end]
-    are_archived = survivors.are_archived(reading)
-    return found + [one._replace(needs_later=one.needs_later and are_archived) for one in _compacted(reading, age)]
+    return [*found, *_compacted(reading, needs_later=is_prompt and survivors.are_archived(reading))]
 
 
-def _compacted(reading: SegmentSlice, age: _Age) -> Sequence[Doubt]:
-    """List the doubts of an object from compaction, as if all survivors were archived."""
+def _compacted(reading: SegmentSlice, *, needs_later: bool) -> Sequence[Doubt]:
+    """Return the doubt of an object that compaction may have removed records from. Without counts, other gaps look the same."""
     facts = reading.segment.facts
-    if not isinstance(facts, SegmentFacts) or not _may_lack(facts, age.most_ms):
+    if not isinstance(facts, SegmentFacts) or facts.unserved == 0 or facts.next - facts.base == facts.records:
         return ()
-    return [Doubt(reading.from_offset, reading.next - 1, needs_later=age.is_prompt)]
-
-
-def _may_lack(facts: SegmentFacts, age_ms: int | None) -> bool:
-    """Return whether compaction may have removed records. Without counts, markers and aborted records look the same."""
-    if facts.unserved is not None:
-        return facts.unserved > 0
-    in_holes = sum(hole.last_offset - hole.first_offset + 1 for hole in facts.holes)
-    is_missing = facts.next - facts.base - facts.records > in_holes
-    return is_missing and (age_ms is None or age_ms > _UNCOMPACTED_MS)
+    return [Doubt(reading.from_offset, reading.next - 1, needs_later=needs_later)]
 
 
 @dataclass(frozen=True, slots=True)

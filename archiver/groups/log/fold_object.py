@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, Final
 
 from pydantic import Field, Strict
@@ -168,21 +167,16 @@ def _no_fold(key: str, why: str) -> CorruptSegmentError:
 
 
 def merge_doubts(doubts: Iterable[Doubt], most: int = MOST_DOUBTS) -> tuple[_Doubt, ...]:
-    """Join adjacent doubts, and the nearest ones while they are too many: joining only adds doubts."""
-    merged = _merged(sorted(doubts), 1, joins_kinds=False)
-    if len(merged) > most:
-        between = sorted(after.first - before.last for before, after in pairwise(merged))
-        merged = _merged(merged, between[len(merged) - most - 1], joins_kinds=True)
-    return tuple((one.first, one.last, one.needs_later) for one in merged)
-
-
-def _merged(doubts: Iterable[Doubt], distance: int, *, joins_kinds: bool) -> list[Doubt]:
-    """Join neighbours up to a distance."""
-    found: list[Doubt] = []
-    for one in doubts:
-        last = found[-1] if found else Doubt(-2, -2, one.needs_later)
-        if one.first - last.last > distance or not (joins_kinds or last.needs_later == one.needs_later) or not found:
-            found.append(one)
+    """Join adjacent doubts of one kind, and then every few neighbours if they are too many: joining only adds doubts."""
+    merged: list[Doubt] = []
+    for one in sorted(doubts):
+        last = merged[-1] if merged else None
+        if last is not None and one.first <= last.last + 1 and one.needs_later == last.needs_later:
+            merged[-1] = last._replace(last=max(last.last, one.last))
         else:
-            found[-1] = Doubt(last.first, max(last.last, one.last), last.needs_later and one.needs_later)
-    return found
+            merged.append(one)
+    few = max(1, -(-len(merged) // most))
+    return tuple(
+        (some[0].first, max(one.last for one in some), all(one.needs_later for one in some))
+        for some in (merged[at : at + few] for at in range(0, len(merged), few))
+    )

@@ -8,21 +8,16 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-import numpy as np
 
 from archiver.archive.copies.archived_topic import ArchivedTopic
-from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.index.inventory import EMPTY_PARTITION, PartitionInventory, problems_of
 from archiver.archive.segments.partition_segments import SegmentSlice, blocks_of
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
 from archiver.errors import NotWholeError
-from archiver.groups.log.archived_log import delete_retention_ms, first_seen_ms, whole_frames
-from archiver.groups.log.commit_log import CommitLog
-from archiver.groups.log.doubts import Below, doubts_above, unsettled_above
+from archiver.groups.log.archived_log import whole_frames
+from archiver.groups.log.doubts import Below, unsettled_above
 from archiver.groups.log.fold_object import (
     FOLD_DIGEST,
     MOST_FOLD_BYTES,
@@ -32,12 +27,10 @@ from archiver.groups.log.fold_object import (
     encode_fold,
     merge_doubts,
 )
-from archiver.groups.log.folds import Fold, Folds, fold_frames, note_fold, reaches_of
-from archiver.groups.log.log_beginning import LogBeginning, begin_log
+from archiver.groups.log.folds import Fold, Folds, fold_frames, reaches_of
+from archiver.groups.log.log_beginning import LogBeginning, begin_log, delete_retention_ms, first_seen_ms
 from archiver.process.running.failpoints import reach
 from archiver.store.port import ObjectKind
-
-_ONLY_WHOLE: Final = "is only folded where nothing is missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +83,7 @@ def plan_fold(topic: ArchivedTopic, folds: Folds, number: int, until: int = MOST
     )
 
 
-def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
+def run_fold(folds: Folds, plan: FoldPlan) -> MadeFold:
     """Fold one partition. Raises NotWholeError or FalseFactsError for missing or damaged records: no fold is noted then."""
     topic, number = plan.topic, plan.partition
     beginning = begin_log(folds, topic, number, fills_in=False)
@@ -98,7 +91,7 @@ def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
         raise NotWholeError(refusal)
     readings = _above(topic, number, beginning.next, plan.next).readable
     totals = _Totals(beginning)
-    for frame, counts_ms in whole_frames(archive.store, topic.topic, number, readings):
+    for frame, counts_ms in whole_frames(folds.archive.store, topic.topic, number, readings):
         totals.add(frame, counts_ms)
         beginning.log.add(frame)
     rows = beginning.log.finish()
@@ -116,7 +109,7 @@ def run_fold(archive: Archive, folds: Folds, plan: FoldPlan) -> MadeFold:
         doubts=_doubts(topic, number, beginning, plan.next),
         sources=_sources(beginning.whole, readings),
     )
-    key, size_bytes = _put(archive, facts, rows.frame, beginning)
+    key, size_bytes = _put(folds, facts, rows.frame)
     return MadeFold(key=key, facts=facts, read=totals.records, size_bytes=size_bytes)
 
 
@@ -140,11 +133,20 @@ def _refusal(topic: ArchivedTopic, folds: Folds, number: int, below: Below | Non
     problems = problems_of(topic.topic, number, rest, topic.damaged.get(number, ()))
     if problems:
         return "; ".join(problems)
-    if missing := _missing(rest, start):
-        return f"{name}: offsets {missing} are in no object and in no fold; it {_ONLY_WHOLE}"
-    if any(len(block.segments.of_v1) for block in blocks_of(rest.readable)):
-        return f"{name}: there are objects of v1.0, which do not tell what they lack; it {_ONLY_WHOLE}"
-    return _refuse_unsettled(topic, number, below, until)
+    why = f"offsets {missing} are in no object and in no fold" if (missing := _missing(rest, start)) else ""
+    if not why and any(len(block.segments.of_v1) for block in blocks_of(rest.readable)):
+        why = "there are objects of v1.0, which do not tell what they lack"
+    if why:
+        return f"{name}: {why}; it is only folded where nothing is missing"
+    # While a survivor of compaction may be behind the archive's end, a fold would keep this doubt forever.
+    whole = topic.partitions.get(number, EMPTY_PARTITION)
+    unsettled = unsettled_above(whole, start, delete_retention_ms(topic), first_seen_ms(topic), below)
+    if unsettled and unsettled[0].first < until:
+        return (
+            f"{name}: of offsets {unsettled[0].first}-{unsettled[0].last} compaction took records, and what took their place may lie"
+            f" behind offset {whole.end - 1}, where the archive ends; back up again first"
+        )
+    return ""
 
 
 def _missing(rest: PartitionInventory, start: int) -> str:
@@ -152,20 +154,6 @@ def _missing(rest: PartitionInventory, start: int) -> str:
     begin = rest.readable[0].from_offset if rest.readable else start
     behind = [str(gap) for gap in rest.swept if gap.first_offset >= begin]
     return ", ".join([f"{start}-{begin - 1}", *behind] if begin > start else behind)
-
-
-def _refuse_unsettled(topic: ArchivedTopic, number: int, below: Below | None, until: int) -> str:
-    """Refuse while a survivor of compaction may be behind the archive's end: a fold would keep this doubt forever."""
-    whole = topic.partitions.get(number, EMPTY_PARTITION)
-    start, retention_ms, seen_ms = 0 if below is None else below.next, delete_retention_ms(topic), first_seen_ms(topic)
-    for first, last, _ in unsettled_above(whole, start, retention_ms, seen_ms, below):
-        if first >= until:
-            break
-        return (
-            f"{topic.topic}-{number}: of offsets {first}-{last} compaction took records, and what took their place may lie"
-            f" behind offset {whole.end - 1}, where the archive ends; back up again first"
-        )
-    return ""
 
 
 class _Totals:
@@ -188,11 +176,8 @@ def _doubts(
     topic: ArchivedTopic, number: int, beginning: LogBeginning, until: int
 ) -> tuple[tuple[int, int, bool], ...]:
     """Return the doubts to note in a fold: records missing in its sources are also missing in the fold."""
-    retention_ms, seen_ms = delete_retention_ms(topic), first_seen_ms(topic)
-    above = doubts_above(topic.partitions[number], beginning.next, retention_ms, seen_ms, beginning.below)
-    found = [*beginning.doubts, *above]
-    clipped = [one._replace(last=min(one.last, until - 1)) for one in found if one.first < until]
-    return merge_doubts(clipped)
+    found = beginning.all_doubts(topic, number)
+    return merge_doubts([one._replace(last=min(one.last, until - 1)) for one in found if one.first < until])
 
 
 def _sources(earlier: Fold | None, readings: Sequence[SegmentSlice]) -> Sources:
@@ -205,13 +190,9 @@ def _sources(earlier: Fold | None, readings: Sequence[SegmentSlice]) -> Sources:
     )
 
 
-class _PutFold(NamedTuple):
-    key: str
-    size_bytes: int
-
-
-def _put(archive: Archive, facts: FoldFacts, frame: Frame, beginning: LogBeginning) -> _PutFold:
-    """Put the object, read it back, and note it, in this order."""
+def _put(folds: Folds, facts: FoldFacts, frame: Frame) -> tuple[str, int]:
+    """Put the object, read it back, and note it, in this order. Returns its key and its size."""
+    archive = folds.archive
     content = encode_fold(facts, frame)
     sha256 = hashlib.sha256(content).hexdigest()
     key, size_bytes = archive.layout.fold_key(facts.key(sha256)), len(content)
@@ -220,23 +201,9 @@ def _put(archive: Archive, facts: FoldFacts, frame: Frame, beginning: LogBeginni
     archive.store.put_if_absent(key, content, {FOLD_DIGEST: sha256}, kind=ObjectKind.FACT)
     del content
     reach("fold.put")
-    _compare(archive, Fold(key, facts, sha256), frame)
+    for _ in fold_frames(archive, Fold(key, facts, sha256)):  # compares its bytes and the digest of its records
+        pass
     reach("fold.compared")
-    note_fold(archive, facts, sha256, beginning.refused)
+    folds.note(facts, sha256)
     reach("fold.noted")
-    return _PutFold(key, size_bytes)
-
-
-def _compare(archive: Archive, fold: Fold, frame: Frame) -> None:
-    """Read a fold from the bucket, reduce it again, and compare it with the reduced sources."""
-    log = CommitLog()
-    for one in fold_frames(archive, fold):
-        log.add(one)
-    found = log.finish().frame
-    if not is_same(found, frame):
-        raise NotWholeError(f"{fold.key}: does not read back as what was written; run the same command again")
-
-
-def is_same(one: Frame, other: Frame) -> bool:
-    """Return whether two reduced logs have the same records."""
-    return np.array_equal(one.table, other.table) and np.array_equal(one.body, other.body)
+    return key, size_bytes

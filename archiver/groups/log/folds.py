@@ -6,7 +6,7 @@ last usable fold; each used fold is checked.
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, NamedTuple
 
@@ -80,11 +80,12 @@ def reaches_of(topic: ArchivedTopic, partition: int) -> list[Reach]:
 
 @dataclass(frozen=True, slots=True)
 class Folds:
-    """The folds of an archive. An unreadable fold is reported once, and left out."""
+    """The folds of an archive. An unreadable or damaged fold is reported once, and left out."""
 
     archive: Archive
     numbers: Mapping[str, int]  # of the newest fact, by stream
     report_problem: ReportProblem
+    damaged: set[str] = field(default_factory=set)  # keys of folds
     _read: dict[tuple[str, int], Fold | None] = field(default_factory=dict)
 
     @classmethod
@@ -118,27 +119,24 @@ class Folds:
         *,
         until_ms: int = LAST_LONG,
         above: int = 0,
-        refused: Collection[str] = (),
     ) -> Fold | None:
         """Return the largest fold whose records all count by a time, and whose end is above an offset."""
         for life, limit in reaches:
             stream = fold_stream(life, partition)
             end = self._first(stream, lambda one, limit=limit: one.next > limit or one.counts_ms > until_ms)  # type: ignore[misc]
-            for fold in self._among(stream, range(end - 1, -1, -1), refused):
+            for fold in self._among(stream, range(end - 1, -1, -1)):
                 if fold.facts.next <= above:
                     break
                 if fold.facts.next <= limit and fold.facts.counts_ms <= until_ms:
                     return fold
         return None
 
-    def smallest(
-        self, reaches: Sequence[Reach], partition: int, at_least: int, refused: Collection[str] = ()
-    ) -> Fold | None:
+    def smallest(self, reaches: Sequence[Reach], partition: int, at_least: int) -> Fold | None:
         """Return the smallest fold that reaches up to an offset."""
         for life, limit in reversed(reaches):
             stream = fold_stream(life, partition)
             start = self._first(stream, lambda one: one.next >= at_least)
-            for fold in self._among(stream, range(start, self.numbers.get(stream, -1) + 1), refused):
+            for fold in self._among(stream, range(start, self.numbers.get(stream, -1) + 1)):
                 if fold.facts.next > limit:
                     break
                 if fold.facts.next >= at_least:
@@ -148,13 +146,13 @@ class Folds:
     def of_life(self, life: int, partition: int) -> Iterator[Fold]:
         """Yield all folds of a partition in one life, the oldest first."""
         stream = fold_stream(life, partition)
-        return self._among(stream, range(self.numbers.get(stream, -1) + 1), ())
+        return self._among(stream, range(self.numbers.get(stream, -1) + 1))
 
     def beyond(self, reaches: Sequence[Reach], partition: int) -> Fold | None:
         """Return the newest fold if it ends above the archive of its life, which no writer of ours allows."""
         (life, end), *_ = reaches
         stream = fold_stream(life, partition)
-        newest = next(self._among(stream, range(self.numbers.get(stream, -1), -1, -1), ()), None)
+        newest = next(self._among(stream, range(self.numbers.get(stream, -1), -1, -1)), None)
         return newest if newest is not None and newest.facts.next > end else None
 
     def _first(self, stream: str, is_beyond: Callable[[FoldFacts], bool]) -> int:
@@ -166,10 +164,27 @@ class Folds:
 
         return bisect_left(range(self.numbers.get(stream, -1) + 1), True, key=side)
 
-    def _among(self, stream: str, numbers: range, refused: Collection[str]) -> Iterator[Fold]:
+    def drop(self, fold: Fold, error: NotWholeError) -> None:
+        """Report a damaged fold, and leave it out from now on."""
+        self.report_problem(str(error))
+        self.damaged.add(fold.key)
+
+    def note(self, facts: FoldFacts, sha256: str) -> bool:
+        """Note a fold as valid, unless an undamaged fold covers as much. Returns whether this fold is the valid one."""
+        ours = FoldFact(fold=facts, object_sha256=sha256)
+
+        def change(noted: FoldFact | None) -> FoldFact:
+            if noted is None or noted.fold.next < facts.next:
+                return ours
+            is_damaged = noted.fold.next == facts.next and _key_of(self.archive, noted) in self.damaged
+            return ours if is_damaged else noted
+
+        return _KIND.at(self.archive, fold_stream(facts.life, facts.partition)).update(change) == ours
+
+    def _among(self, stream: str, numbers: range) -> Iterator[Fold]:
         for number in numbers:
             fold = self._fold(stream, number)
-            if fold is not None and fold.key not in refused:
+            if fold is not None and fold.key not in self.damaged:
                 yield fold
 
     def _fold(self, stream: str, number: int) -> Fold | None:
@@ -185,7 +200,11 @@ class Folds:
 
 def _fold_of(archive: Archive, stream: str, number: int) -> Fold:
     noted = _KIND.decode(read_fact(archive, stream, number), archive, stream, number)
-    return Fold(archive.layout.fold_key(noted.fold.key(noted.object_sha256)), noted.fold, noted.object_sha256)
+    return Fold(_key_of(archive, noted), noted.fold, noted.object_sha256)
+
+
+def _key_of(archive: Archive, noted: FoldFact) -> str:
+    return archive.layout.fold_key(noted.fold.key(noted.object_sha256))
 
 
 def fold_frames(archive: Archive, fold: Fold) -> Iterator[Frame]:
@@ -208,16 +227,3 @@ def lost_folds(topic: ArchivedTopic, folds: Folds) -> Iterator[str]:
                 f"{topic.topic}-{number}: a retention sweep took offsets up to {end - 1}, and the fold that stands for them is gone;"
                 f" bring control/{fold_stream(topic.life, number)}/ back from the bucket's versions"
             )
-
-
-def note_fold(archive: Archive, facts: FoldFacts, sha256: str, refused: Collection[str] = ()) -> bool:
-    """Note a fold as valid, unless an undamaged fold covers as much. Returns whether this fold is the valid one."""
-    ours = FoldFact(fold=facts, object_sha256=sha256)
-
-    def change(noted: FoldFact | None) -> FoldFact | None:
-        if noted is None:
-            return ours
-        key = archive.layout.fold_key(noted.fold.key(noted.object_sha256))
-        return ours if noted.fold.next < facts.next + (key in refused) else None
-
-    return _KIND.at(archive, fold_stream(facts.life, facts.partition)).update(change) == ours

@@ -4,16 +4,13 @@ Commits behind an open transaction are archived only after it ends.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
 
 from archiver.errors import KafkaError, KafkaTemporaryError, StrangerError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import OpenTransaction
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.kafka.login.settings import KafkaSettings
-
-_MOST_ASKED: Final = 20  # partitions whose transactions are queried, one after the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,24 +39,11 @@ async def survey_live_logs(settings: KafkaSettings, archived_of: str | None) -> 
             LiveLog(partition=number, end=offsets.high_watermark, last_stable=offsets.last_stable)
             for (_, number), offsets in sorted(found.items())
         ]
-        held = [log.partition for log in logs if log.last_stable < log.end]
-        return [await _with_transactions(client, log, held) for log in logs]
+        return [await _with_transactions(client, log) if log.last_stable < log.end else log for log in logs]
 
 
-async def _with_transactions(client: KafkaClient, log: LiveLog, held: Sequence[int]) -> LiveLog:
-    transactions: Sequence[OpenTransaction] = ()
-    problem = ""
-    if log.partition in held[_MOST_ASKED:]:
-        problem = f"not asked for: {len(held)} partitions are held back"
-    elif log.partition in held:
-        try:
-            transactions = await client.open_transactions(OFFSETS_TOPIC, log.partition)
-        except (KafkaError, KafkaTemporaryError) as error:
-            problem = str(error)
-    return LiveLog(
-        partition=log.partition,
-        end=log.end,
-        last_stable=log.last_stable,
-        transactions=transactions,
-        problem=problem,
-    )
+async def _with_transactions(client: KafkaClient, log: LiveLog) -> LiveLog:
+    try:
+        return replace(log, transactions=await client.open_transactions(OFFSETS_TOPIC, log.partition))
+    except (KafkaError, KafkaTemporaryError) as error:
+        return replace(log, problem=str(error))

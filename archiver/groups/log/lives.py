@@ -57,9 +57,8 @@ def life_at(roots: Sequence[Root], from_ms: int, until_ms: int) -> int:
     """Return the life of a position that existed at some moment between two times."""
     if len(roots) < 2:
         return roots[0].life if roots else NOT_ARCHIVED
-    return lives_of(roots, [PositionSpan(from_ms=until_ms, until_ms=from_ms)])[
-        0
-    ]  # it began before `until_ms`, and ended after `from_ms`
+    span = PositionSpan(from_ms=until_ms, until_ms=from_ms)  # it began before `until_ms`, and ended after `from_ms`
+    return lives_of(roots, [span])[0]
 
 
 def lives_of(roots: Sequence[Root], stretches: Sequence[PositionSpan]) -> list[int]:

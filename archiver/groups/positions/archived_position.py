@@ -46,12 +46,12 @@ class ArchivedPosition(NamedTuple):
     life: int  # a life without a parent; NOT_ARCHIVED: the archive lacks this topic; or AMBIGUOUS
     partition: int
     state: State
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_ms: int  # by the clock of the broker
-    at_offset: int  # of the record in `__consumer_offsets`
-    removed_ms: int  # -1: not removed, or unknown
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_ms: int = -1  # by the clock of the broker
+    at_offset: int = -1  # of the record in `__consumer_offsets`
+    removed_ms: int = -1  # -1: not removed, or unknown
     at_ms: int = UNKNOWN_MS  # of that record; of a snapshot: when it was taken
     source: PositionSource = PositionSource.LOG
     known_from_ms: int = UNKNOWN_MS  # of an unknown position: the earliest later time as of which it is known
@@ -60,22 +60,6 @@ class ArchivedPosition(NamedTuple):
     is_stale: bool = False  # of a removed position: its removal may follow another commit
     other_offset: int = -1  # the other possible offset of the group; -1: none
     other_ms: int = -1  # the commit time of that offset, or the time of its snapshot
-
-    @classmethod
-    def without_commit(cls, group: str, topic: str, partition: int, life: int, state: State) -> "ArchivedPosition":
-        return cls(
-            group=group,
-            topic=topic,
-            life=life,
-            partition=partition,
-            state=state,
-            offset=-1,
-            leader_epoch=-1,
-            metadata="",
-            commit_ms=-1,
-            at_offset=-1,
-            removed_ms=-1,
-        )
 
     @property
     def is_between(self) -> bool:

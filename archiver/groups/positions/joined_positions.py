@@ -22,21 +22,15 @@ Place = tuple[str, str, int]  # group, topic, partition
 
 
 def join_positions(
-    by_log: Iterable[ArchivedPosition], snapshots: Snapshots | None, ends: ArchivedUntil, roots: Roots
+    by_log: Iterable[ArchivedPosition], snapshots: Snapshots, ends: ArchivedUntil, roots: Roots
 ) -> Iterator[ArchivedPosition]:
     """Yield all positions, by group, topic, partition and life."""
     logged: dict[Place, list[ArchivedPosition]] = defaultdict(list)
     for one in by_log:
         logged[one.group, one.topic, one.partition].append(one)
-    joint = None if snapshots is None else _Joint(snapshots=snapshots, ends=ends, roots=roots)
-    for place in sorted(logged.keys() | (set() if joint is None else joint.places())):
-        found = logged.get(place, [])
-        if joint is not None:
-            yield from sorted(joint.join(place, found), key=lambda one: one.life)
-        elif ends.lags_for(place[0]):
-            yield from map(_unknown, sorted(found, key=lambda one: one.life))
-        else:
-            yield from sorted(found, key=lambda one: one.life)
+    joint = _Joint(snapshots=snapshots, ends=ends, roots=roots)
+    for place in sorted(logged.keys() | joint.places()):
+        yield from sorted(joint.join(place, logged.get(place, [])), key=lambda one: one.life)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +50,8 @@ class _Joint:
         }
 
     def join(self, place: Place, logged: Sequence[ArchivedPosition]) -> Iterable[ArchivedPosition]:
+        if self.snapshots.newest_ms is None:
+            return map(_unknown, logged) if self.ends.lags_for(place[0]) else logged
         told = self.snapshots.groups.get(place[0])
         at_ms = self.snapshots.newest_ms if told is None else told.time_ms
         end_ms = self.ends.of(place[0])

@@ -2,18 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from archiver.archive.format.control import FACT_FORMAT, Fact, append_fact, latest_fact
-from archiver.archive.format.fact_model import FactModel, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import machine_now_ms
 from archiver.config.model import PositionKeeping
 from archiver.errors import (
-    ArchiverError,
     CorruptSegmentError,
     KafkaError,
     KafkaTemporaryError,
@@ -28,12 +26,12 @@ from archiver.kafka.records.fetch import FetchProblem, FetchTarget, fetch
 from archiver.process.output.defects import as_ours
 from archiver.process.output.text import spell_count
 from archiver.process.running.workers import Workers
+from archiver.process.values.json_values import as_number
 
 log = logging.getLogger(__name__)
 
 _IDLE_S: Final = 1.0  # between two checks whether snapshots are due: the way of keeping may have changed
 _LONGEST_PAUSE_S: Final = 10.0  # after failures
-_WARNED_AGAIN_MS: Final = 3_600_000
 _MANY: Final = 200_000  # positions in one fact, about 80 bytes each: more cause a warning
 
 
@@ -59,7 +57,6 @@ class PositionKeeper:
         cluster_id: str,
         count_failure: Callable[[str, str], None] = lambda _what, _cause: None,
         clock_ms: Callable[[], int] = machine_now_ms,
-        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client
         self._policy = policy
@@ -68,11 +65,10 @@ class PositionKeeper:
         self._cluster_id = cluster_id
         self._count_failure = count_failure
         self._clock_ms = clock_ms
-        self._wait = wait
         self._logged = ""
         self._archives_topic = False
         self._refused: frozenset[str] = frozenset()
-        self._warned_ms: int | None = None  # when a snapshot failure was logged last; None: snapshots work
+        self._failure = ""  # of the last snapshot, as it was logged
         self._has_warned_of_many = False
         self._has_warned_of_hidden = False
         self.takes_snapshots = policy.keep is PositionKeeping.SNAPSHOT
@@ -138,7 +134,8 @@ class PositionKeeper:
     async def run(self) -> None:
         """Take a snapshot in each interval, shared by all instances, while snapshots are the way of keeping."""
         while True:
-            await self._wait(await self._turn() if self.takes_snapshots else _IDLE_S)
+            pause_s = await self._turn() if self.takes_snapshots else _IDLE_S
+            await asyncio.sleep(pause_s)  # the way of keeping may change meanwhile
 
     async def _turn(self) -> float:
         """Take a due snapshot. Returns the seconds until the next one; a failed snapshot is retried sooner."""
@@ -146,22 +143,18 @@ class PositionKeeper:
         try:
             newest_ms = await self.take_snapshot(interval_ms)
         except Exception as error:  # noqa: BLE001 - a failed snapshot stops no other work
-            self._warn_of_failure(as_ours(error, "group positions"))
+            text = str(as_ours(error, "group positions"))
+            if text != self._failure:
+                log.warning("%s; the next snapshot of group positions may succeed", text)
+            self._failure = text
             cause = error.cause if isinstance(error, TemporaryError) else type(error).__name__
             self._count_failure("group-positions", cause)
             return min(_LONGEST_PAUSE_S, interval_ms / 1000)
-        if self._warned_ms is not None:
+        if self._failure:
             log.warning("snapshots of group positions are taken again")
-            self._warned_ms = None
+            self._failure = ""
         left_ms = newest_ms + interval_ms - self._clock_ms()
         return (left_ms if 0 < left_ms < interval_ms else interval_ms) / 1000
-
-    def _warn_of_failure(self, error: ArchiverError) -> None:
-        """Log a failure when it begins, and once an hour."""
-        now_ms = self._clock_ms()
-        if self._warned_ms is None or now_ms - self._warned_ms >= _WARNED_AGAIN_MS:
-            log.warning("%s; the next snapshot of group positions may succeed", error)
-            self._warned_ms = now_ms
 
     async def take_snapshot(self, interval_ms: int = 0) -> int:
         """Note the positions of all groups, unless the newest fact has the same positions, or is younger than the interval.
@@ -234,23 +227,13 @@ class PositionKeeper:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """The time of a snapshot; its groups are only compared."""
-
-    time_ms: Number
-
-
-_TAKEN: Final = FactModel(_Taken)
-
-
 def _time_ms(fact: Fact, stream: str) -> int:
-    return _TAKEN.read(
-        fact,
-        lambda why: CorruptSegmentError(
-            f"control/{stream}: does not tell when the positions were taken: {why}; bring its older version back"
-        ),
-    ).time_ms
+    try:
+        return as_number(fact.get("time_ms"))
+    except ValueError as error:
+        raise CorruptSegmentError(
+            f"control/{stream}: does not tell when the positions were taken: {error}; bring its older version back"
+        ) from error
 
 
 def _is_young(time_ms: int, now_ms: int, interval_ms: int) -> bool:

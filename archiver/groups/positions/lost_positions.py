@@ -6,7 +6,7 @@ next snapshot, they ended by themselves, and none counts. Groups lose their posi
 positions only in the last but one of these snapshots also count, if the next one followed at once, and no group committed between.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -15,7 +15,7 @@ from archiver.archive.format.handle import Archive
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.log.lives import AMBIGUOUS, CLOCKS_DIFFER_MS, UNDER_WAY_MS, Root, life_at
 from archiver.groups.positions.archived_position import ArchivedPosition, Cause, State
-from archiver.groups.positions.snapshots import ReportProblem, Snapshot, archived_position, newest_first, newest_of_days
+from archiver.groups.positions.snapshots import ReportProblem, Snapshot, SnapshotReader, archived_position
 
 # The most snapshots to read: at one a minute, those of a day and a half.
 _MOST_READ: Final = 2_000
@@ -25,51 +25,34 @@ _AT_ONCE_MS: Final = UNDER_WAY_MS + 60_000
 _Place = tuple[str, int]  # group, partition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostPositions:
-    """The result. `out_of_reach`: topics whose positions are so early that not all later snapshots were read."""
-
-    positions: tuple[ArchivedPosition, ...]
-    out_of_reach: Mapping[str, int]
-
-
 def find_lost_positions(
     archive: Archive,
     lives: Collection[tuple[str, int]],
     roots: Mapping[str, list[Root]],
     until_ms: int,
     report_problem: ReportProblem,
-) -> LostPositions:
-    """Find the last positions in lives of topics, given by topic and root, that have no position in the newest snapshot."""
+) -> tuple[list[ArchivedPosition], dict[str, int]]:
+    """Find the last positions in lives of topics, given by topic and root, that have no position in the newest snapshot.
+
+    Also returns the topics whose positions are so early that not all later snapshots were read, with a time of such positions.
+    """
     searches = [_Search(topic=topic, root=root, roots=roots.get(topic, [])) for topic, root in sorted(lives)]
     oldest_ms, count = until_ms, 0
     topics = {topic for topic, _ in lives}
-    for snapshot in islice(newest_first(archive, until_ms, report_problem, topics), _MOST_READ):
+    for snapshot in islice(SnapshotReader(archive, until_ms, report_problem, topics).newest_first(), _MOST_READ):
         oldest_ms, count = snapshot.time_ms, count + 1
         for one in searches:
             one.take(snapshot)
         if all(one.is_done for one in searches):
             break
-    without = [one for one in searches if not (one.is_done or one.has_found)]
+    without = [one for one in searches if not (one.is_done or one.last)]
     out_of_reach: dict[str, int] = {}
     if without and count == _MOST_READ:
-        for snapshot in islice(newest_of_days(archive, oldest_ms, report_problem), _MOST_DAYS):
+        for snapshot in islice(SnapshotReader(archive, oldest_ms, report_problem).newest_of_days(), _MOST_DAYS):
             for one in without:
                 if one.topic not in out_of_reach and one.positions_in(snapshot):
                     out_of_reach[one.topic] = snapshot.time_ms
-    return LostPositions(
-        positions=tuple(position for one in searches for position in one.found()), out_of_reach=out_of_reach
-    )
-
-
-def groups_seen(archive: Archive, names: Collection[str], until_ms: int) -> set[str]:
-    """Return the groups that occur in any snapshot that is searched for lost positions."""
-    left = set(names)
-    for snapshot in islice(newest_first(archive, until_ms, lambda _: None, left), _MOST_READ if left else 0):
-        left -= snapshot.groups.keys()
-        if not left:
-            break
-    return {*names} - left
+    return [position for one in searches for position in one.found()], out_of_reach
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,27 +66,23 @@ class _Search:
     _none_ms: int = LAST_LONG  # the time of the oldest snapshot of all groups behind the last with positions
     _unseen: set[str] = field(default_factory=set)  # groups missing in the snapshot right behind that
     _last_ms: int = LAST_LONG  # the time of the last snapshot with positions
-    _last: dict[_Place, ArchivedPosition] = field(default_factory=dict)
+    last: dict[_Place, ArchivedPosition] = field(default_factory=dict)
     _before: dict[_Place, ArchivedPosition] | None = None  # positions in the previous snapshot; None: not read yet
     _untold: set[str] = field(default_factory=set)  # groups missing in these snapshots
     _unsure: dict[_Place, ArchivedPosition] = field(default_factory=dict)
-
-    @property
-    def has_found(self) -> bool:
-        return bool(self._last)
 
     def take(self, snapshot: Snapshot) -> None:
         if self.is_done:
             return
         here = self.positions_in(snapshot)
-        if not self._last:
+        if not self.last:
             self._begin(snapshot, here)
             return
         unsure = {place: one for place, one in here.items() if place[0] in self._untold}
         self._unsure |= {place: one._replace(state=State.UNKNOWN) for place, one in unsure.items()}
         if self._before is None:
             self._before = {place: one for place, one in here.items() if place[0] not in self._untold}
-            self._untold |= {*snapshot.missing} - snapshot.groups.keys() - {group for group, _ in self._last}
+            self._untold |= {*snapshot.missing} - snapshot.groups.keys() - {group for group, _ in self.last}
         self._untold -= snapshot.groups.keys()
         self._untold &= {*snapshot.missing}  # missing in both: the group did not exist then
         self.is_done = not self._untold
@@ -118,7 +97,7 @@ class _Search:
             unseen = {
                 place: one._replace(state=State.UNKNOWN) for place, one in here.items() if place[0] in self._unseen
             }
-            self._last_ms, self._last, self._untold = snapshot.time_ms, here | unseen, missing
+            self._last_ms, self.last, self._untold = snapshot.time_ms, here | unseen, missing
 
     def _was_there_without(self) -> bool:
         """Return whether the topic existed after the removal of its last position: then its deletion removed none."""
@@ -130,26 +109,23 @@ class _Search:
         life = life_at(self.roots, snapshot.time_ms, snapshot.time_ms + snapshot.duration_ms)
         if life not in {self.root, AMBIGUOUS}:
             return {}
-        return {(one.group, one.partition): one for one in self._positions(snapshot, life)}
-
-    def _positions(self, snapshot: Snapshot, life: int) -> Iterator[ArchivedPosition]:
+        found: dict[_Place, ArchivedPosition] = {}
         for group, topics in snapshot.groups.items():
             for partition, held in topics.get(self.topic, {}).items():
-                found = archived_position(
-                    group, self.topic, partition, life, held, snapshot.time_ms, State.TOPIC_DELETED
-                )
-                yield found._replace(cause=Cause.UNKNOWN)
+                one = archived_position(group, self.topic, partition, life, held, snapshot.time_ms, State.TOPIC_DELETED)
+                found[group, partition] = one._replace(cause=Cause.UNKNOWN)
+        return found
 
     def found(self) -> list[ArchivedPosition]:
         """Return the positions of the life, by group and partition."""
         before = self._before or {}
         stood = self._none_ms - self._last_ms <= _AT_ONCE_MS and all(
-            place in before and _is_same(before[place], one) for place, one in self._last.items()
+            place in before and _is_same(before[place], one) for place, one in self.last.items()
         )
-        went = {place: one for place, one in before.items() if place not in self._last}
+        went = {place: one for place, one in before.items() if place not in self.last}
         if not stood:
             went = {place: one._replace(state=State.UNKNOWN) for place, one in went.items()}
-        found = {**self._unsure, **went, **self._last}
+        found = {**self._unsure, **went, **self.last}
         return [found[place] for place in sorted(found)]
 
 

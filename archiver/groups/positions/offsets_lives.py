@@ -7,6 +7,7 @@ with a life of `__consumer_offsets`, they belong to that life.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from archiver.archive.copies.archived_topic import ArchivedTopic
@@ -14,11 +15,12 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.notes.topics import TopicFact
 from archiver.archive.reading.catalog import find_topic
 from archiver.config.model import IndexUse
-from archiver.groups.log.archived_log import OffsetsLog, ReportProblem, first_seen_ms, read_log
+from archiver.groups.log.archived_log import OffsetsLog, ReportProblem, read_log
 from archiver.groups.log.folds import Folds
 from archiver.groups.log.lives import CLOCKS_DIFFER_MS, NOT_ARCHIVED, Root, Roots
+from archiver.groups.log.log_beginning import first_seen_ms
 from archiver.groups.positions.archived_position import ArchivedPosition, Cause, State
-from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.positions_as_of import positions_as_of
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.process.running.workers import side_by_side
 
@@ -57,9 +59,9 @@ class OffsetsLife:
         is_seen = seen_ms is not None and seen_ms <= at_ms
         return is_seen or any(log.first_ms is not None and log.first_ms <= at_ms for log in self.logs)
 
-    def positions(self, roots: Roots) -> PositionsAsOf:
-        """Return the positions of the log, in topics of its time."""
-        return PositionsAsOf(self.logs, {topic: self._own(some) for topic, some in roots.items()})
+    def positions(self, roots: Roots) -> Iterator[ArchivedPosition]:
+        """Yield the positions of the log, in topics of its time."""
+        return positions_as_of(self.logs, {topic: self._own(some) for topic, some in roots.items()})
 
     def _own(self, roots: Sequence[Root]) -> Sequence[Root]:
         """Leave out topics first seen with a later life, and topics whose successors were first seen with this life or earlier."""
@@ -117,10 +119,12 @@ def read_offsets_lives(
     lives = []
     for topic in topics:
         root = topic.life if topic.fact is None else topic.fact.root(topic.life)
+        numbers = sorted({*topic.partitions, *topic.damaged, *folds.partitions_of(topic)})
+        read = partial(read_log, archive.store, topic, until_ms=as_of_ms, report_problem=report_problem, folds=folds)
         lives.append(
             OffsetsLife(
                 topic=topic,
-                logs=_logs(archive, topic, as_of_ms, folds, report_problem),
+                logs=list(side_by_side(_READS_AT_ONCE, read, numbers, "offsets")),
                 seen=surveys.get(root) if root else None,
                 next_seen=next((survey for life, survey in surveys.items() if life > root), None),
             )
@@ -134,19 +138,6 @@ def _surveys(facts: Collection[TopicFact]) -> dict[int, SurveyTimes | None]:
     all_ms = {life.seen_ms for fact in facts for life in fact.lives if life.seen_ms is not None}
     lives = [life for fact in facts if fact.topic == OFFSETS_TOPIC for life in fact.lives if life.parent is None]
     return {life.life: None if life.seen_ms is None else SurveyTimes.at(life.seen_ms, all_ms) for life in lives}
-
-
-def _logs(
-    archive: Archive, topic: ArchivedTopic, as_of_ms: int, folds: Folds, report_problem: ReportProblem
-) -> list[OffsetsLog]:
-    numbers = sorted({*topic.partitions, *topic.damaged, *folds.partitions_of(topic)})
-    read = side_by_side(
-        _READS_AT_ONCE,
-        lambda number: read_log(archive.store, topic, number, as_of_ms, report_problem, folds),
-        numbers,
-        "offsets",
-    )
-    return list(read)
 
 
 def earlier_positions(

@@ -34,21 +34,15 @@ from archiver.groups.positions.removal_causes import (
 from archiver.groups.positions.uncertain_positions import missed_positions, with_pending
 
 
-@dataclass(frozen=True, slots=True)
-class PositionsAsOf:
-    """All positions as of a time. They are made one by one, since there may be a million."""
-
-    logs: Sequence[OffsetsLog]
-    roots: Roots  # of archived topics
-
-    def __iter__(self) -> Iterator[ArchivedPosition]:
-        told = [LogAsOf.of(log, self.roots) for log in self.logs]
-        signs = signs_of_all((one.signs for one in told), self.roots)
-        found = [_Found.of(one, signs) for one in told]
-        ended = {which for one in found for which in one.ended_topics()}
-        for one in found:
-            log = chain(one.positions(ended), missed_positions(one.told, self.roots))
-            yield from with_pending(one.told, log)
+def positions_as_of(logs: Sequence[OffsetsLog], roots: Roots) -> Iterator[ArchivedPosition]:
+    """Yield all positions as of a time. `roots`: of archived topics. They are made one by one, since there may be a million."""
+    told = [LogAsOf.of(log, roots) for log in logs]
+    signs = signs_of_all((one.signs for one in told), roots)
+    found = [_Found.of(one, signs) for one in told]
+    ended = {which for one in found for which in one.ended_topics()}
+    for one in found:
+        log = chain(one.positions(ended), missed_positions(one.told, roots))
+        yield from with_pending(one.told, log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +87,15 @@ class _Found:
         some, entries = told.episodes, _Entries.of(told)
         last, place = some.last[entries.place], entries.place
         row = np.where(last != NO_ROW, last, some.removal[place])
-        removals = removals_of(told.signs, signs, row, some.removed_at[place], some.removed_ms[place])
-        is_ambiguous = _is_ambiguous(some, entries) | removals.is_unsure
+        is_ended, is_unsure = removals_of(told.signs, signs, row, some.removed_at[place], some.removed_ms[place])
+        is_ambiguous = _is_ambiguous(some, entries) | is_unsure
         is_lost = _is_value_lost(told, entries, some.removed_at[place])
-        is_unknown, reach = _unknown(told, entries, is_lost & (removals.is_ended | is_ambiguous))
+        is_unknown, reach = _unknown(told, entries, is_lost & (is_ended | is_ambiguous))
         return cls(
             told=told,
             entries=entries,
             is_lone=last == NO_ROW,
-            is_ended=removals.is_ended,
+            is_ended=is_ended,
             is_unknown=is_unknown,
             # A later commit may be missing completely, even its removal.
             is_stale=is_lost | _is_value_lost(told, entries, np.full(len(place), told.log.cut)),
@@ -121,20 +115,18 @@ class _Found:
         known_from_ms = self.known_from_ms.tolist()
         for number, known in enumerate(_positions(self.told, self.entries)):
             state = self._state(number, known, ended)
-            is_removed = known.removed_at != NO_ROW
             if state is State.SET:
                 yield known
                 continue
+            cause, groups = Cause.NONE, removed_groups.get(known.group, ())
+            if known.removed_at != NO_ROW:
+                cause = cause_of(known.removed_ms, known.at_ms, groups, with_topic=bool(self.is_ended[number]))
             yield known._replace(
                 state=state,
                 known_from_ms=known_from_ms[number] if state is State.UNKNOWN else UNKNOWN_MS,
-                cause=self._cause(number, known, removed_groups) if is_removed else Cause.NONE,
+                cause=cause,
                 is_stale=bool(self.is_stale[number]),
             )
-
-    def _cause(self, number: int, known: ArchivedPosition, removed_groups: Mapping[str, Sequence[int]]) -> Cause:
-        groups = removed_groups.get(known.group, ())
-        return cause_of(known.removed_ms, known.at_ms, groups, with_topic=bool(self.is_ended[number]))
 
     def _state(self, number: int, known: ArchivedPosition, ended: Collection[TopicLife]) -> State:
         if self.is_unknown[number]:
@@ -175,17 +167,16 @@ def _unknown(told: LogAsOf, entries: _Entries, is_value_lost: Flags) -> tuple[Fl
     some, place, log = told.episodes, entries.place, told.log
     at, removed_at = some.at_offset[place], some.removed_at[place]
     last_known, is_removed = np.maximum(at, removed_at), removed_at != NO_ROW
-    until = np.minimum(log.cut, _ends_of_lives(told)[told.signs.numbers[_any_row(some)[place]]])
+    any_row = np.where(some.last != NO_ROW, some.last, some.removal)
+    until = np.minimum(log.cut, _ends_of_lives(told)[told.signs.numbers[any_row[place]]])
     until = np.where(entries.life >= 0, until, log.cut)
-    reach = log.missing_from(last_known, until, _last_offset(told, some.key[place]) > last_known)
+    # The last row of each key may be after the time.
+    last_offset = told.rows.offset[np.searchsorted(told.rows.key, some.key[place], side="right") - 1]
+    reach = log.missing_from(last_known, until, last_offset > last_known)
     is_lost = entries.is_split | (is_value_lost & (some.last[place] != NO_ROW))
     is_unread = (~some.is_readable[place] & ~is_removed) | _is_without_time(told)[place]
     found = is_lost | is_unread | (reach > last_known)
     return found, np.where(is_lost, LAST_LONG, np.maximum(reach, last_known))
-
-
-def _any_row(some: Episodes) -> Longs:
-    return np.where(some.last != NO_ROW, some.last, some.removal)
 
 
 def _ends_of_lives(told: LogAsOf) -> Longs:
@@ -198,12 +189,6 @@ def _ends_of_lives(told: LogAsOf) -> Longs:
         found[number] = behind.get(topic, LAST_LONG)
         if life >= 0:
             behind[topic] = min(int(signs.first_offset[number]), behind.get(topic, LAST_LONG))
-    return found
-
-
-def _last_offset(told: LogAsOf, keys: Longs) -> Longs:
-    """Return the offset of the last row of each key, also after the time."""
-    found: Longs = told.rows.offset[np.searchsorted(told.rows.key, keys, side="right") - 1]
     return found
 
 

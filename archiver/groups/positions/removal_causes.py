@@ -87,7 +87,7 @@ def signs_of_all(logs: Iterable[LogSigns], roots: Roots) -> dict[TopicLife, Sign
     found: dict[TopicLife, Signs] = {}
     for log in logs:
         for which, signs in zip(log.topic_lives, log.signs, strict=True):
-            found[which] = _later(signs, found.get(which, Signs()))
+            found[which] = Signs(*map(max, signs, found.get(which, Signs())))
     for (topic, life), signs in found.items():
         these = [root for root in roots.get(topic, ()) if root.life >= life >= 0]
         for root in these[:1]:
@@ -96,20 +96,14 @@ def signs_of_all(logs: Iterable[LogSigns], roots: Roots) -> dict[TopicLife, Sign
     return found
 
 
-def _later(one: Signs, other: Signs) -> Signs:
-    return Signs(*map(max, one, other))
+def removals_of(
+    log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs, at: Longs, ms: Longs
+) -> tuple[Flags, Flags]:
+    """Judge removals at offsets and times (NO_ROW: none). `row`: one row of each position.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removals:
-    """For each removed position, whether it was removed with its topic."""
-
-    is_ended: Flags
-    is_unsure: Flags  # later commits may belong to this life, or a position in it may still exist
-
-
-def removals_of(log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs, at: Longs, ms: Longs) -> Removals:
-    """Judge removals at offsets and times (NO_ROW: none). `row`: one row of each position."""
+    Returns for each position whether it was removed with its topic, and whether that is unsure: later commits may belong to this
+    life, or a position in it may still exist.
+    """
     perhaps = [all_signs.get((topic, AMBIGUOUS), Signs()) for topic, _ in log.topic_lives]
     known = [all_signs[which] for which in log.topic_lives]
     of = {which: number for number, which in enumerate(log.topic_lives)}
@@ -121,7 +115,7 @@ def removals_of(log: LogSigns, all_signs: Mapping[TopicLife, Signs], row: Longs,
     is_gone = _is_gone(may_stand_ms[number], is_over[number], ms)
     was_last_of_all = was_last & _was_last(perhaps, last_unsure, number, at, ms) & is_gone
     is_told = np.array([life != AMBIGUOUS for _, life in log.topic_lives], bool)[number]
-    return Removals(is_ended=is_told & was_last_of_all, is_unsure=is_told & was_last & ~was_last_of_all)
+    return is_told & was_last_of_all, is_told & was_last & ~was_last_of_all
 
 
 def _was_last(signs: Sequence[Signs], last_commit: Longs, number: Longs, at: Longs, ms: Longs) -> Flags:

@@ -103,7 +103,7 @@ def _by_time(
     found = np.append(of_commit, AMBIGUOUS)[before]
     found[(before >= 0) & (np.append(ends, 0)[before] < rows.offset[mine])] = AMBIGUOUS
     by_id = {root.life for root in roots if root.topic_id}
-    has_id = rows.topic_id.numbers[mine] != _number_of(rows, "")
+    has_id = np.array([bool(one) for one in rows.topic_id.texts], bool)[rows.topic_id.numbers[mine]]
     found[has_id & np.isin(found, list(by_id))] = AMBIGUOUS  # its topic id names another topic
     return np.where(verdicts == _BY_TIME, found, verdicts)
 
@@ -124,7 +124,3 @@ def _stretches(
 
 def _time(at_ms: np.int64) -> int | None:
     return None if at_ms < 0 else int(at_ms)
-
-
-def _number_of(rows: PositionRows, topic_id: str) -> int:
-    return rows.topic_id.texts.index(topic_id) if topic_id in rows.topic_id.texts else NO_ROW

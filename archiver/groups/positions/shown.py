@@ -22,11 +22,12 @@ from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.log.archived_log import OffsetsLog
 from archiver.groups.log.archived_until import ArchivedUntil, lagging_problem, lags_of
-from archiver.groups.log.lives import Root, Roots, roots_of
+from archiver.groups.log.lives import Root, roots_of
+from archiver.groups.log.position_rows import PositionRows
 from archiver.groups.positions.archived_position import ArchivedPosition, State
 from archiver.groups.positions.joined_positions import join_positions
 from archiver.groups.positions.offsets_lives import OffsetsLife, earlier_positions, read_offsets_lives
-from archiver.groups.positions.snapshots import Snapshots, read_snapshots
+from archiver.groups.positions.snapshots import read_snapshots
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.process.output.text import spell_count
 
@@ -51,10 +52,9 @@ class PositionFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownPosition:
-    """A position, its source, and the number of archived offsets behind it in its partition."""
+    """A position, and the number of archived offsets behind it in its partition."""
 
     position: ArchivedPosition
-    source: str
     lag: int | None  # None: the archive lacks the partition, or the position has no offset
     beyond: int | None = None  # offsets beyond the end of the archive
 
@@ -82,28 +82,37 @@ def show_groups(archive: Archive, wanted: PositionFilter, use: IndexUse, report_
     lives = _read_lives(archive, facts, wanted.as_of_ms, use, report)
     logs = [log for life in lives for log in life.logs]
     snapshots = read_snapshots(archive, wanted.as_of_ms, report)
-    if not logs and snapshots is None and not problems:
+    if not logs and snapshots.newest_ms is None and not problems:
         raise UsageError(
             "nothing of consumer groups is archived up to then: neither __consumer_offsets nor a snapshot of positions"
             " (backup.groups)"
         )
-    named = filter(wanted.topics.fullmatch, _named(logs, snapshots))
-    topics = _Topics(archive, facts, named, use)
+    by_snapshot = {topic for told in snapshots.groups.values() for topic in told.topics}
+    named = by_snapshot.union(*(set(PositionRows.of(log.rows).topic.texts) for log in logs))
+    topics = _Topics(archive, facts, filter(wanted.topics.fullmatch, named), use)
     roots = topics.roots()
     ends = _ends_of(lives[-1:], wanted.as_of_ms)
-    untold = [one for one in ends.lags.values() if snapshots is None or snapshots.newest_ms <= one.until_ms]
+    newest_ms = snapshots.newest_ms
+    untold = [one for one in ends.lags.values() if newest_ms is None or newest_ms <= one.until_ms]
     if untold:
         report(lagging_problem(untold))
-    found = [one for one in _positions(lives, snapshots, ends, roots, wanted) if wanted.wants(one)]
-    if not found and snapshots is None and not problems:
-        _check_is_begun(logs, wanted.as_of_ms)
+    by_log = (one for life in lives[-1:] for one in life.positions(roots) if wanted.wants(one))
+    joined = list(join_positions(by_log, snapshots, ends, roots))
+    earlier = earlier_positions(lives[:-1], roots, joined)
+    found = [one for one in (*joined, *earlier) if wanted.wants(one)]
+    if earlier:
+        found.sort(key=lambda one: (one.group, one.topic, one.partition, one.life))
+    oldest_ms = min((log.first_ms for log in logs if log.first_ms is not None), default=wanted.as_of_ms)
+    if not (found or problems) and newest_ms is None and oldest_ms > wanted.as_of_ms:
+        raise UsageError(  # without records of that time, positions are unknown rather than absent
+            "nothing of consumer groups is archived up to then: the oldest record of __consumer_offsets in the archive is of"
+            f" {spell_time(oldest_ms)}"
+        )
     return ShownGroups(
         positions=[topics.shown(one) for one in found],
         logs=logs,
-        snapshot_ms=None if snapshots is None else snapshots.newest_ms,
-        missing={}
-        if snapshots is None
-        else {group: at_ms for group, at_ms in snapshots.missing.items() if wanted.groups.fullmatch(group)},
+        snapshot_ms=newest_ms,
+        missing={group: at_ms for group, at_ms in snapshots.missing.items() if wanted.groups.fullmatch(group)},
     )
 
 
@@ -116,16 +125,6 @@ def read_all_groups(
     return [one.position for one in show_groups(archive, asked, use, lambda _: None).positions]
 
 
-def _check_is_begun(logs: Iterable[OffsetsLog], as_of_ms: int) -> None:
-    """Refuse a time before the oldest record: without records of that time, positions are unknown rather than absent."""
-    oldest_ms = min((log.first_ms for log in logs if log.first_ms is not None), default=as_of_ms)
-    if oldest_ms > as_of_ms:
-        raise UsageError(
-            "nothing of consumer groups is archived up to then: the oldest record of __consumer_offsets in the archive is of"
-            f" {spell_time(oldest_ms)}"
-        )
-
-
 def _ends_of(held: Sequence[OffsetsLife], as_of_ms: int) -> ArchivedUntil:
     """Return the times up to which the partitions of the current life are archived, and the partitions that lag behind a time."""
     facts = [life.topic.fact for life in held if life.topic.fact is not None]
@@ -136,20 +135,6 @@ def _ends_of(held: Sequence[OffsetsLife], as_of_ms: int) -> ArchivedUntil:
         last_ms={number: -1 if at_ms is None else at_ms for number, at_ms in last_ms.items()},
         lags={one.partition: one for one in lags if as_of_ms > one.until_ms},
     )
-
-
-def _positions(
-    lives: Sequence[OffsetsLife],
-    snapshots: Snapshots | None,
-    ends: ArchivedUntil,
-    roots: Roots,
-    wanted: PositionFilter,
-) -> list[ArchivedPosition]:
-    """Join the positions of the current life with snapshots and earlier lives."""
-    by_log = (one for life in lives[-1:] for one in life.positions(roots) if wanted.wants(one))
-    found = list(join_positions(by_log, snapshots, ends, roots))
-    earlier = earlier_positions(lives[:-1], roots, found)
-    return found if not earlier else sorted([*found, *earlier], key=lambda one: (*one[:2], one.partition, one.life))
 
 
 def _read_lives(
@@ -192,12 +177,6 @@ def _topic_facts(archive: Archive, report_problem: ReportProblem) -> dict[str, T
     return found
 
 
-def _named(logs: Iterable[OffsetsLog], snapshots: Snapshots | None) -> set[str]:
-    """Return the topics with present or earlier positions of groups."""
-    by_snapshot = {topic for told in (snapshots.groups.values() if snapshots else ()) for topic in told.topics}
-    return by_snapshot.union(*(log.topics() for log in logs))
-
-
 def read_roots(archive: Archive, facts: Mapping[str, TopicFact], use: IndexUse) -> dict[str, list[Root]]:
     """Return the lives of topics, and a time when each certainly existed, by its archived records."""
     return _Topics(archive, facts, facts, use).roots()
@@ -223,7 +202,6 @@ class _Topics:
             end = self._of(position.topic, position.life).get(position.partition)
         return ShownPosition(
             position=position,
-            source=position.source,
             lag=None if end is None else max(0, end - position.offset),
             beyond=None if end is None or position.offset <= end else position.offset - end,
         )

@@ -3,9 +3,9 @@
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Annotated, Final
@@ -26,7 +26,6 @@ from archiver.archive.notes.topics import MOST_PARTITIONS
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.groups.log.lives import AMBIGUOUS
-from archiver.groups.log.position_rows import NO_ROW
 from archiver.groups.positions.archived_position import ArchivedPosition, PositionSource, State
 from archiver.process.running.workers import side_by_side
 from archiver.process.values.json_values import parse_json, spelled_number
@@ -80,9 +79,6 @@ def archived_position(
         offset=held.offset,
         leader_epoch=held.leader_epoch,
         metadata=held.metadata,
-        commit_ms=-1,
-        at_offset=NO_ROW,
-        removed_ms=NO_ROW,
         at_ms=at_ms,
         source=PositionSource.SNAPSHOT,
     )
@@ -91,17 +87,15 @@ def archived_position(
 def day_begins_ms(day: str) -> int | None:
     """Return the begin of a day, spelled as in a stream's name; None for another spelling."""
     try:
-        found = date.fromisoformat(day)
+        found = datetime.fromisoformat(f"{day}T00:00:00+00:00")
     except ValueError:
         return None
-    return (
-        int(datetime(found.year, found.month, found.day, tzinfo=UTC).timestamp() * 1000) if str(found) == day else None
-    )
+    return int(found.timestamp() * 1000) if str(found.date()) == day else None
 
 
 def can_read_day(archive: Archive, day: str, until_ms: int) -> bool:
     """Return whether a day has a readable snapshot of a time."""
-    return next(_of_day(archive, f"{STREAM}/{day}", until_ms, log.info), None) is not None
+    return next(SnapshotReader(archive, until_ms, log.info).of_day(f"{STREAM}/{day}"), None) is not None
 
 
 def has_snapshots(archive: Archive) -> bool:
@@ -122,12 +116,13 @@ class GroupSnapshot:
 class Snapshots:
     """The contents of snapshots as of a time."""
 
-    newest_ms: int
-    groups: Mapping[str, GroupSnapshot]
-    missing: Mapping[str, int | None]  # groups missing in the newest: the time of the snapshot with them; None: none
+    until_ms: int = LAST_LONG  # the time
+    newest_ms: int | None = None  # None: no snapshot exists
+    groups: Mapping[str, GroupSnapshot] = field(default_factory=dict)
+    # Groups missing in the newest, with the time of the snapshot that has them; None: no snapshot has them.
+    missing: Mapping[str, int | None] = field(default_factory=dict)
     following: Mapping[str, GroupSnapshot] = field(default_factory=dict)  # by the first snapshot after the time
     missing_behind: Collection[str] = ()  # groups missing in the first snapshot after the time and in all later ones
-    until_ms: int = LAST_LONG  # the time
 
 
 @dataclass(slots=True)
@@ -150,46 +145,37 @@ class _Following:
             self.groups |= later
             self.missing -= later.keys()
 
-    def read(self, archive: Archive, report_problem: ReportProblem) -> None:
-        """Read the first snapshot of the next day, if it is the first one after the time, or if that one lacks groups."""
-        is_wanted = self.day and (self.time_ms is None or self.missing)
-        for number in list_numbers(archive, self.day)[:1] if is_wanted else ():
-            found = _read(archive, self.day, number)
-            if isinstance(found, NotWholeError):
-                report_problem(str(found))
-            else:
-                self.note(found)
 
-
-def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Snapshots | None:
+def read_snapshots(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Snapshots:
     """Read the newest snapshot at or before a time, and earlier ones for groups that it lacks.
 
-    Returns None if none exists. An unreadable one is reported, and the previous one is read.
+    An unreadable one is reported, and the previous one is read.
     """
     following = _Following()
-    found = islice(newest_first(archive, until_ms, report_problem, following=following), _MOST_READ)
+    reader = SnapshotReader(archive, until_ms, report_problem, following=following)
+    found = islice(reader.newest_first(), _MOST_READ)
     newest = next(found, None)
     if newest is None:
-        return None
+        return Snapshots(until_ms=until_ms)
     groups = dict(_groups_of(newest))
-    missing = dict.fromkeys(sorted({*newest.missing} - groups.keys()))
-    told: dict[str, int | None] = dict(missing)
-    sought = set(missing)
+    sought = {*newest.missing} - groups.keys()
+    missing: dict[str, int | None] = dict.fromkeys(sorted(sought))
     for earlier in found if sought else ():
         here = {group: one for group, one in _groups_of(earlier) if group in sought}
         groups |= here
-        told |= {group: one.time_ms for group, one in here.items()}
+        missing |= {group: one.time_ms for group, one in here.items()}
         sought &= {*earlier.missing} - here.keys()  # missing in both: the group did not exist then
         if not sought:
             break
-    following.read(archive, report_problem)
+    if following.day and (following.time_ms is None or following.missing):
+        reader.note_first(following.day)
     return Snapshots(
+        until_ms=until_ms,
         newest_ms=newest.time_ms,
         groups=groups,
-        missing=told,
+        missing=missing,
         following=following.groups,
         missing_behind=following.missing,
-        until_ms=until_ms,
     )
 
 
@@ -198,101 +184,95 @@ def _groups_of(snapshot: Snapshot) -> Iterator[tuple[str, GroupSnapshot]]:
         yield group, GroupSnapshot(time_ms=snapshot.time_ms, duration_ms=snapshot.duration_ms, topics=topics)
 
 
-def newest_first(
-    archive: Archive,
-    until_ms: int,
-    report_problem: ReportProblem,
-    naming: Collection[str] | None = None,
-    following: _Following | None = None,
-) -> Iterator[Snapshot]:
-    """Yield snapshots from the newest on. Clocks of writers may differ: among neighbours of a day, the later time comes first.
+@dataclass(frozen=True, slots=True)
+class SnapshotReader:
+    """Reads snapshots backwards from a time. An unreadable one is reported, and left out.
 
-    `naming`: names of groups or topics. A snapshot without any of these names is yielded without its groups, which is much faster.
+    `naming`: names of groups or topics. A snapshot without any of these names is read without its groups, which is much faster.
     """
-    for stream in _days(archive, until_ms, report_problem, following):
-        yield from _of_day(archive, stream, until_ms, report_problem, naming, following)
 
+    archive: Archive
+    until_ms: int
+    report_problem: ReportProblem
+    naming: Collection[str] | None = None
+    following: _Following | None = None
 
-def newest_of_days(archive: Archive, until_ms: int, report_problem: ReportProblem) -> Iterator[Snapshot]:
-    """Yield the newest snapshot of each day, from the newest on."""
-    for stream in _days(archive, until_ms, report_problem):
-        yield from islice(_of_day(archive, stream, until_ms, report_problem), 1)
+    def newest_first(self) -> Iterator[Snapshot]:
+        """Yield snapshots from the newest on. Clocks of writers may differ: among neighbours of a day, the later time comes first."""
+        for stream in self._days():
+            yield from self.of_day(stream)
 
+    def newest_of_days(self) -> Iterator[Snapshot]:
+        """Yield the newest snapshot of each day, from the newest on."""
+        for stream in self._days():
+            yield from islice(self.of_day(stream), 1)
 
-def _days(
-    archive: Archive, until_ms: int, report_problem: ReportProblem, following: _Following | None = None
-) -> Iterator[str]:
-    """Yield the streams of days, from the newest day on."""
-    for stream in sorted(newest_numbers(archive, STREAM), reverse=True):
+    def note_first(self, stream: str) -> None:
+        """Note the first snapshot of a day after the time, if it is the first one after it, or if that one lacks groups."""
+        for number in list_numbers(self.archive, stream)[:1]:
+            for found in self._readable([self._read(stream, number)]):
+                if self.following is not None:
+                    self.following.note(found)
+
+    def of_day(self, stream: str) -> Iterator[Snapshot]:
+        """Yield the snapshots of a day. Each is compared with the one that has the previous number."""
+        waiting: Snapshot | None = None
+        for found in self._readable(self._backwards(stream)):
+            if found.time_ms > self.until_ms:
+                if self.following is not None:
+                    self.following.note(found)
+            elif waiting is None:
+                waiting = found
+            else:
+                first, waiting = sorted([waiting, found], key=lambda one: -one.time_ms)
+                yield first
+        if waiting is not None:
+            yield waiting
+
+    def _days(self) -> Iterator[str]:
+        """Yield the streams of days, from the newest day on."""
+        for stream in sorted(newest_numbers(self.archive, STREAM), reverse=True):
+            begin_ms = day_begins_ms(stream.rpartition("/")[2])
+            if begin_ms is None:
+                self.report_problem(f"control/{stream}: is not named after a day; find out who put it")
+            elif begin_ms <= self.until_ms:
+                yield stream
+            elif self.following is not None:
+                self.following.day = stream
+
+    def _readable(self, found: Iterable[Snapshot | NotWholeError]) -> Iterator[Snapshot]:
+        for one in found:
+            if isinstance(one, NotWholeError):
+                self.report_problem(str(one))
+            else:
+                yield one
+
+    def _backwards(self, stream: str) -> Iterator[Snapshot | NotWholeError]:
+        """Read the snapshots of a day from the newest on: first two, which suffice for most callers, then several at a time."""
+        numbers = list_numbers(self.archive, stream)[::-1]
+        gone = len(range(numbers[0] + 1)) - len(numbers) if numbers else 0
+        read = partial(self._read, stream)
+        yield from map(read, numbers[:2])
+        if gone:  # a far too high number would cause one request for each missing one
+            yield CorruptSegmentError(
+                f"control/{stream}: {gone:,} snapshots are gone: a retention sweep took them, or they are lost"
+            )
+        for start in range(2, len(numbers), _READ_TOGETHER):  # not all at once: each may have 64 MB
+            yield from side_by_side(_READ_TOGETHER, read, numbers[start : start + _READ_TOGETHER], "snapshot")
+
+    def _read(self, stream: str, number: int) -> Snapshot | NotWholeError:
+        key = self.archive.layout.fact_key(stream, number)
+        names = None if self.naming is None else [f"{json.dumps(name)}:".encode() for name in self.naming]
+
+        def decode(content: bytes) -> Snapshot:
+            if names is not None and not any(name in content for name in names) and is_as_written(content):
+                return _without_groups(content)
+            return _SNAPSHOT.read(decode_fact(content, key, stream), partial(_refusal, stream, number))
+
         try:
-            begin_ms = _begin_ms(stream)
-        except CorruptSegmentError as error:
-            report_problem(str(error))
-            continue
-        if begin_ms <= until_ms:
-            yield stream
-        elif following is not None:
-            following.day = stream
-
-
-def _of_day(
-    archive: Archive,
-    stream: str,
-    until_ms: int,
-    report_problem: ReportProblem,
-    naming: Collection[str] | None = None,
-    following: _Following | None = None,
-) -> Iterator[Snapshot]:
-    """Yield the snapshots of a day. Each is compared with the one that has the previous number."""
-    waiting: Snapshot | None = None
-    for found in _read_backwards(archive, stream, naming):
-        if isinstance(found, NotWholeError):
-            report_problem(str(found))
-        elif found.time_ms <= until_ms and waiting is None:
-            waiting = found
-        elif found.time_ms <= until_ms and waiting is not None:
-            first, waiting = sorted([waiting, found], key=lambda one: -one.time_ms)
-            yield first
-        elif following is not None and found.time_ms > until_ms:
-            following.note(found)
-    if waiting is not None:
-        yield waiting
-
-
-def _read_backwards(
-    archive: Archive, stream: str, naming: Collection[str] | None
-) -> Iterator[Snapshot | NotWholeError]:
-    """Read the snapshots of a day from the newest on: first two, which suffice for most callers, then several at a time."""
-    names = None if naming is None else [f"{json.dumps(name)}:".encode() for name in naming]
-
-    def read(number: int) -> Snapshot | NotWholeError:
-        return _read(archive, stream, number, names)
-
-    numbers = list_numbers(archive, stream)[::-1]
-    gone = len(range(numbers[0] + 1)) - len(numbers) if numbers else 0
-    yield from map(read, numbers[:2])
-    if gone:  # a far too high number would cause one request for each missing one
-        yield CorruptSegmentError(
-            f"control/{stream}: {gone:,} snapshots are gone: a retention sweep took them, or they are lost"
-        )
-    for start in range(2, len(numbers), _READ_TOGETHER):  # not all at once: each may have 64 MB
-        yield from side_by_side(_READ_TOGETHER, read, numbers[start : start + _READ_TOGETHER], "snapshot")
-
-
-def _read(
-    archive: Archive, stream: str, number: int, names: Collection[bytes] | None = None
-) -> Snapshot | NotWholeError:
-    key = archive.layout.fact_key(stream, number)
-
-    def decode(content: bytes) -> Snapshot:
-        if names is not None and not any(name in content for name in names) and is_as_written(content):
-            return _without_groups(content)
-        return _SNAPSHOT.read(decode_fact(content, key, stream), partial(_refusal, stream, number))
-
-    try:
-        return read_with(archive, stream, number, decode) or gone_error(key)
-    except NotWholeError as error:
-        return error
+            return read_with(self.archive, stream, number, decode) or gone_error(key)
+        except NotWholeError as error:
+            return error
 
 
 def _without_groups(content: bytes) -> Snapshot:
@@ -311,12 +291,3 @@ def _refusal(stream: str, number: int, why: str) -> CorruptSegmentError:
     return CorruptSegmentError(
         f"control/{stream}: number {number} is no snapshot of group positions: {why}; the one before it is read"
     )
-
-
-def _begin_ms(stream: str) -> int:
-    """Return when the day of a stream begins."""
-    try:
-        day = datetime.strptime(stream.rpartition("/")[2], "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError as error:
-        raise CorruptSegmentError(f"control/{stream}: is not named after a day; find out who put it") from error
-    return int(day.timestamp() * 1000)

@@ -18,7 +18,6 @@ import numpy as np
 from archiver.codec.frame import Longs
 from archiver.codec.kernels import commits as kernels
 from archiver.codec.selection import LAST_LONG
-from archiver.groups.log.commit_log import Flags
 from archiver.groups.log.lives import AMBIGUOUS, Root, Roots, life_at
 from archiver.groups.log.position_rows import NO_ROW
 from archiver.groups.positions.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
@@ -32,8 +31,10 @@ def missed_positions(told: LogAsOf, roots: Roots) -> Iterator[ArchivedPosition]:
     firsts = np.flatnonzero(is_first)
     has_episode = np.isin(rows.key[firsts], told.episodes.key)
     without = firsts[~has_episode]
-    reach = _reach(told, without, np.full(len(without), told.log.cut))
-    for row, from_ms in _known(told, without[reach >= 0], reach[reach >= 0]):
+    reach = told.log.doubts.reach(np.full(len(without), told.log.cut), np.ones(len(without), bool))
+    without, reach = without[reach >= 0], reach[reach >= 0]
+    times = known_from_ms(told, rows.key[without], reach, told.lives[without])
+    for row, from_ms in zip(without.tolist(), times.tolist(), strict=True):
         several = roots.get(rows.topic.at(row), ())
         life = _life_then(several, until_ms) if len(several) > 1 else int(told.lives[row])
         yield _unknown(told, row, life, from_ms if life == told.lives[row] else UNKNOWN_MS)
@@ -44,8 +45,9 @@ def _in_other_lives(told: LogAsOf, roots: Roots, firsts: Longs) -> Iterator[Arch
     rows, several = told.rows, [len(roots.get(topic, ())) > 1 for topic in told.rows.topic.texts]
     firsts = firsts[np.array(several, bool)[rows.topic.numbers[firsts]]]
     last = _last_until(told, firsts)
-    is_before = _reach(told, firsts, rows.offset[firsts]) >= 0
-    after = _reach(told, firsts, np.full(len(firsts), told.log.cut))
+    has_later = np.ones(len(firsts), bool)
+    is_before = told.log.doubts.reach(rows.offset[firsts], has_later) >= 0
+    after = told.log.doubts.reach(np.full(len(firsts), told.log.cut), has_later)
     is_later = (after > rows.offset[last]) & ~rows.is_commit[last]
     chosen = np.flatnonzero(is_before | is_later)
     known = _lives_told(told) if len(chosen) else {}
@@ -84,25 +86,14 @@ def _last_until(told: LogAsOf, firsts: Longs) -> Longs:
     return found
 
 
-def _reach(told: LogAsOf, rows: Longs, until: Longs) -> Longs:
-    has_later: Flags = np.ones(len(rows), bool)
-    return told.log.doubts.reach(until, has_later)
-
-
-def _known(told: LogAsOf, rows: Longs, reach: Longs) -> Iterator[tuple[int, int]]:
-    times = known_from_ms(told, told.rows.key[rows], reach, told.lives[rows])
-    yield from zip(rows.tolist(), times.tolist(), strict=True)
-
-
 def _unknown(told: LogAsOf, row: int, life: int, from_ms: int) -> ArchivedPosition:
     rows = told.rows
     (group,) = rows.texts(np.array([row]), kernels.GROUP_START, kernels.GROUP_LENGTH).texts
     partition = int(rows.rows.fields[kernels.PARTITION][rows.place[row]])
-    found = ArchivedPosition.without_commit(group, rows.topic.at(row), partition, life, State.UNKNOWN)
-    return found._replace(known_from_ms=from_ms)
+    return ArchivedPosition(group, rows.topic.at(row), life, partition, State.UNKNOWN, known_from_ms=from_ms)
 
 
-_Place = tuple[str, str, int, int]  # group, topic, partition, life
+_Place = tuple[str, str, int, int]  # group, topic, life, partition
 
 
 def with_pending(told: LogAsOf, positions: Iterable[ArchivedPosition]) -> Iterator[ArchivedPosition]:
@@ -110,19 +101,16 @@ def with_pending(told: LogAsOf, positions: Iterable[ArchivedPosition]) -> Iterat
     pending = _pending_rows(told)
     seen = set[_Place]()
     for one in positions:
-        if pending:
-            place = _place(one)
-            seen.add(place)
-            yield _between(told, one, [*pending.get(place, ()), *pending.get((*place[:3], AMBIGUOUS), ())])
-        else:
+        if not pending:
             yield one
+            continue
+        place = one.group, one.topic, one.life, one.partition
+        seen.add(place)
+        unsure = one.group, one.topic, AMBIGUOUS, one.partition
+        yield _between(told, one, [*pending.get(place, ()), *pending.get(unsure, ())])
     for place, rows in pending.items():
         if place not in seen:
-            yield _between(told, ArchivedPosition.without_commit(*place, State.SET), rows)
-
-
-def _place(one: ArchivedPosition) -> _Place:
-    return one.group, one.topic, one.partition, one.life
+            yield _between(told, ArchivedPosition(*place, State.SET), rows)
 
 
 def _pending_rows(told: LogAsOf) -> dict[_Place, list[int]]:
@@ -132,7 +120,7 @@ def _pending_rows(told: LogAsOf) -> dict[_Place, list[int]]:
     numbers = (rows.told(kernels.PARTITION)[chosen].tolist(), told.lives[chosen].tolist())
     found: dict[_Place, list[int]] = {}
     for at, (row, partition, life) in enumerate(zip(chosen.tolist(), *numbers, strict=True)):
-        found.setdefault((groups.at(at), rows.topic.at(row), partition, life), []).append(row)
+        found.setdefault((groups.at(at), rows.topic.at(row), life, partition), []).append(row)
     return found
 
 

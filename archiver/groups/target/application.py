@@ -16,57 +16,45 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from archiver.archive.format.fact_model import MOST_NAME_BYTES
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.layout import is_restore_id
 from archiver.errors import ArchiverError, NotWholeError, UsageError
+from archiver.groups.log.position_rows import is_utf8
 from archiver.groups.target.application_decisions import (
+    ApplicationReport,
     Decision,
+    GroupReport,
     PositionOutcome,
     TopicIds,
+    WantedGroup,
+    WantedGroups,
     decide_application,
     decide_rollback,
     decide_untold,
     is_same,
-    left_as_a_whole,
     moved_places,
     noted_move,
 )
 from archiver.groups.target.application_notes import ApplicationNotes, GroupNote, NotedMove
-from archiver.groups.target.application_report import (
-    ApplicationReport,
-    GroupReport,
-    PositionReport,
-    reports_of_looks,
-    reports_of_moves,
-)
-from archiver.groups.target.backup_groups import NAMELESS
 from archiver.groups.target.position_moves import live_topics, make_moves
-from archiver.groups.target.wanted_positions import UntoldPlace, WantedGroup, WantedGroups, WantedPosition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import TopicPartition
-from archiver.kafka.groups.group_commits import GroupActiveError
 from archiver.kafka.groups.group_coordinators import settled_positions
 from archiver.kafka.groups.group_positions import (
     UNLISTED,
-    GroupPosition,
     ListedGroup,
     Positions,
     list_groups,
     positions_of,
 )
 from archiver.kafka.topics.configs import broker_configs
+from archiver.process.output.text import spell_count
 from archiver.process.running.failpoints import reach
 from archiver.process.running.workers import Workers, workers
 
 _GROUPS_AT_ONCE: Final = 8
 _EXPIRY: Final = "offsets.retention.minutes"
-ReportProgress = Callable[[int, int], None]
+ReportProgress = Callable[[str], None]
 Given = TypeVar("Given")
-
-
-def report_no_progress(done: int, total: int) -> None:
-    """Ignore a report of progress."""
 
 
 async def apply_positions(
@@ -74,22 +62,26 @@ async def apply_positions(
     archive: Archive,
     restore_id: str,
     wanted: WantedGroups,
-    report_progress: ReportProgress = report_no_progress,
+    report_progress: ReportProgress,
     *,
-    as_of_ms: int | None = None,
-    is_dry_run: bool = False,
+    as_of_ms: int | None,
+    is_dry_run: bool,
 ) -> ApplicationReport:
     """Set groups to the positions as of a time; None: the newest. Failed groups are reported, and the others continue."""
-    sendable = {group: one for group, one in wanted.items() if not _name_problem(group)}
+    sendable = {group for group in wanted if is_utf8(group)}
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
-        notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
-        noted = await pool.call(notes.read, list(sendable))
-        asked = {group: one for group, one in wanted.items() if one.positions or group in noted}
-        topics = {one.topic for group in asked.keys() & sendable for one in _places(wanted[group])}
-        topics |= {name for note in noted.values() if isinstance(note, GroupNote) for name in note.topics}
-        run = await _begin(client, notes, pool, topics, as_of_ms, is_dry_run=is_dry_run)
+        notes = ApplicationNotes(archive, restore_id, await client.cluster_id())
+        noted, unreadable = await pool.call(notes.read, sendable)
+        errors = {group: unreadable.get(notes.stream(group)) for group in sendable}
+        asked = {group: one for group, one in wanted.items() if one.positions or group in noted or errors.get(group)}
+        known = (wanted[group] for group in asked.keys() & sendable)
+        topics = {place.topic for one in known for place in (*one.positions, *one.untold)}
+        topics |= {name for note in noted.values() for name in note.topics}
+        run = await _Run.begin(client, notes, pool, topics, as_of_ms, is_dry_run=is_dry_run)
         reports = await _each(
-            asked, lambda group: _apply_noted(run, group, wanted[group], noted.get(group)), report_progress
+            asked,
+            lambda group: _apply_group(run, group, wanted[group], noted.get(group), errors.get(group)),
+            report_progress,
         )
     return await _report(run, reports, is_rollback=False)
 
@@ -99,30 +91,32 @@ async def roll_back_positions(
     archive: Archive,
     restore_id: str,
     groups: re.Pattern[str],
-    report_progress: ReportProgress = report_no_progress,
+    report_progress: ReportProgress,
     *,
-    is_dry_run: bool = False,
+    is_dry_run: bool,
 ) -> ApplicationReport:
     """Set groups back to their positions before a restore's positions were applied. Raises UsageError if none was applied."""
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
-        notes = ApplicationNotes(archive, _checked(restore_id), await client.cluster_id())
-        all_noted, unreadable = await pool.call(notes.read_all)
+        notes = ApplicationNotes(archive, restore_id, await client.cluster_id())
+        all_noted, unreadable = await pool.call(notes.read)
         noted = {group: note for group, note in all_noted.items() if groups.fullmatch(group)}
         if not noted and not unreadable:
             raise UsageError(
                 f"no note below control/{notes.parent}/ is of a group that matches {groups.pattern!r} on this cluster; check the"
                 " id of the restore, the target and --groups"
             )
-        reports = [_nameless(note) for note in (noted.pop("", None),) if note is not None]
         topics = {topic for note in noted.values() for topic in note.topics}
-        run = await _begin(client, notes, pool, topics, None, is_dry_run=is_dry_run)
-        reports += await _each(noted, lambda group: _roll_back_group(run, noted[group]), report_progress)
+        run = await _Run.begin(client, notes, pool, topics, None, is_dry_run=is_dry_run)
+        reports = await _each(noted, lambda group: _roll_back_group(run, noted[group]), report_progress)
         # The keys of notes do not contain the group's name.
-        reports += [GroupReport(group=key, source_group="", error=error) for key, error in unreadable.items()]
+        reports += [
+            GroupReport(group=f"control/{stream}/", source_group="", error=error)
+            for stream, error in unreadable.items()
+        ]
     return await _report(run, reports, is_rollback=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Run:
     """State that all groups of a run share."""
 
@@ -134,12 +128,23 @@ class _Run:
     as_of_ms: int | None
     is_dry_run: bool
 
+    @classmethod
+    async def begin(
+        cls,
+        client: KafkaClient,
+        notes: ApplicationNotes,
+        pool: Workers,
+        topics: set[str],
+        as_of_ms: int | None,
+        *,
+        is_dry_run: bool,
+    ) -> "_Run":
+        listed, live = await list_groups(client), await live_topics(client, topics)
+        return cls(client, notes, pool, listed, live, as_of_ms, is_dry_run)
+
     async def read(self, group: str) -> Positions:
         """Read a group's positions. A dry run does not ask for the coordinator: that makes brokers create the offsets topic."""
         return await (positions_of if self.is_dry_run else settled_positions)(self.client, group)
-
-    def has_members(self, group: str) -> bool:
-        return self.listed.get(group, UNLISTED).has_members
 
     async def note(
         self,
@@ -147,73 +152,49 @@ class _Run:
         group: str,
         source_group: str,
         moves: Mapping[TopicPartition, NotedMove],
-        ids: TopicIds,
     ) -> GroupNote | None:
         """Put the given moves, if any, into the note of a group. A dry run puts nothing."""
         if self.is_dry_run or not moves:
             return note
-        return await self.pool.call(self.notes.put, note, group, source_group, moves, ids)
+        return await self.pool.call(self.notes.put, note, group, source_group, moves, self.live)
 
 
-async def _begin(
-    client: KafkaClient,
-    notes: ApplicationNotes,
-    pool: Workers,
-    topics: set[str],
-    as_of_ms: int | None,
-    *,
-    is_dry_run: bool,
-) -> _Run:
-    return _Run(
-        client=client,
-        notes=notes,
-        pool=pool,
-        listed=await list_groups(client),
-        live=await live_topics(client, topics),
-        as_of_ms=as_of_ms,
-        is_dry_run=is_dry_run,
-    )
-
-
-async def _apply_noted(
-    run: _Run, group: str, wanted: WantedGroup, note: GroupNote | NotWholeError | None
+async def _apply_group(
+    run: _Run, group: str, wanted: WantedGroup, note: GroupNote | None, error: NotWholeError | None
 ) -> GroupReport:
-    """Set a group; if its note is damaged, leave the group and the note unchanged."""
-    if isinstance(note, NotWholeError):
-        return GroupReport(group=group, source_group=wanted.source_group, error=note)
-    return await _apply_group(run, group, wanted, note)
-
-
-async def _apply_group(run: _Run, group: str, wanted: WantedGroup, note: GroupNote | None) -> GroupReport:
-    refusal = _name_problem(group) or _kind_problem(group, run.listed.get(group, UNLISTED))
-    refusal = refusal or _source_problem(wanted, note)
-    if refusal:
+    """Set a group; if its note is damaged (`error`), leave the group and the note unchanged."""
+    if error is not None:
+        return GroupReport(group=group, source_group=wanted.source_group, error=error)
+    if refusal := _refusal(run, group, wanted, note):
         return GroupReport(group=group, source_group=wanted.source_group, refusal=refusal)
     stands = await run.read(group)  # 1.
     has_moved = bool(moved_places(note, stands, run.live))
     decisions = _beside_members(run, group, _decisions(run, wanted, stands, note), has_moved=has_moved)  # 2.
-    topic_ids = {one.topic: one.topic_id for one in decisions}
     to_note = {} if has_moved else _with_seen(dict(_to_note(decisions, note, run.as_of_ms)), decisions, stands, note)
-    noted = await run.note(note, group, wanted.source_group, to_note, topic_ids)  # 3.
-    if noted is None or not _moves(run, decisions):
+    noted = await run.note(note, group, wanted.source_group, to_note)  # 3.
+    if noted is None or not _moves_any(run, decisions):
         return _looked(group, wanted.source_group, decisions, stands)
     reach("positions.noted")
     report = await _move(run, noted, decisions)  # 4., 5.
-    return await _note_applied(run, report, noted, topic_ids)  # 6.
+    return await _note_applied(run, report, noted)  # 6.
 
 
-def _source_problem(wanted: WantedGroup, note: GroupNote | None) -> str:
-    """Refuse to mix the positions of two archived groups: a rollback could not separate them."""
-    if note is None or not wanted.positions or note.source_group == wanted.source_group:
-        return ""
-    return (
-        f"an earlier run of this restore has given it the positions of group {note.source_group}: give that of"
-        f" {wanted.source_group} another name (--rename-group)"
-    )
-
-
-def _places(wanted: WantedGroup) -> Sequence[WantedPosition | UntoldPlace]:
-    return [*wanted.positions, *wanted.untold]
+def _refusal(run: _Run, group: str, wanted: WantedGroup, note: GroupNote | None) -> str:
+    """Return why a group cannot be set under this name; empty: it can."""
+    listed = run.listed.get(group, UNLISTED)
+    if not is_utf8(group):
+        return f"group {group!r}: its name is not UTF-8, and cannot be sent to Kafka; give it another one with --rename-group"
+    if not listed.has_positions:
+        return (
+            f"group {group} is one of kind {listed.kind!r} on the target, which has no positions; give the positions to another"
+            " group with --rename-group"
+        )
+    if note is not None and wanted.positions and note.source_group != wanted.source_group:
+        return (  # a rollback could not separate the two
+            f"an earlier run of this restore has given it the positions of group {note.source_group}: give that of"
+            f" {wanted.source_group} another name (--rename-group)"
+        )
+    return ""
 
 
 def _decisions(run: _Run, wanted: WantedGroup, stands: Positions, note: GroupNote | None) -> list[Decision]:
@@ -230,9 +211,9 @@ def _to_note(
     for one in decisions:
         noted = noted_move(note, one)
         if one.outcome is PositionOutcome.SET:
-            yield one.place, NotedMove.of(one.before, _goal(one), as_of_ms)
+            yield one.place, NotedMove.of(one.before, one.wanted, as_of_ms)
         elif one.outcome is PositionOutcome.STOOD_THERE and (noted is None or _was_seen_there(noted, one)):
-            yield one.place, NotedMove.of(one.before, _goal(one), as_of_ms, applied=True)
+            yield one.place, NotedMove.of(one.before, one.wanted, as_of_ms, applied=True)
         elif one.outcome is PositionOutcome.HAS_MEMBERS and noted is None:
             yield one.place, NotedMove.of(one.before, None)
         elif one.outcome is PositionOutcome.SET_EARLIER and noted is not None and not noted.applied:
@@ -253,12 +234,12 @@ def _with_seen(
     return {**seen, **moves}
 
 
-async def _note_applied(run: _Run, report: GroupReport, note: GroupNote, ids: TopicIds) -> GroupReport:
+async def _note_applied(run: _Run, report: GroupReport, note: GroupNote) -> GroupReport:
     """Note the positions that were read back. A failure is reported although the positions are set; the same command repeats the note."""
     seen = (one for one in report.positions if one.outcome is PositionOutcome.SET)
     moves = {one.place: replace(note.topics[one.topic].partitions[one.partition], applied=True) for one in seen}
     try:
-        await run.note(note, report.group, report.source_group, moves, ids)
+        await run.note(note, report.group, report.source_group, moves)
     except ArchiverError as error:
         return replace(report, error=report.error or error)
     return report
@@ -268,10 +249,9 @@ async def _roll_back_group(run: _Run, note: GroupNote) -> GroupReport:
     stands = await run.read(note.group)  # 1.
     has_moved = bool(moved_places(note, stands, run.live))
     decisions = _beside_members(run, note.group, decide_rollback(note, stands, run.live), has_moved=has_moved)  # 2.
-    topic_ids = {one.topic: one.topic_id for one in decisions}
     to_note = {} if has_moved else dict(_not_applied_any_more(decisions, note))
-    noted = await run.note(note, note.group, note.source_group, to_note, topic_ids)  # 3.
-    if noted is None or not _moves(run, decisions):
+    noted = await run.note(note, note.group, note.source_group, to_note)  # 3.
+    if noted is None or not _moves_any(run, decisions):
         return _looked(note.group, note.source_group, decisions, stands)
     return await _move(run, noted, decisions)  # 4., 5.
 
@@ -286,74 +266,25 @@ def _not_applied_any_more(decisions: Iterable[Decision], note: GroupNote) -> Ite
 
 
 async def _move(run: _Run, note: GroupNote, decisions: Sequence[Decision]) -> GroupReport:
-    moved = await make_moves(run.client, note, _moves(run, decisions))
-    positions = reports_of_moves(decisions, moved)
-    is_reported = isinstance(moved.error, GroupActiveError) or not _is_any(positions, PositionOutcome.NOT_SET)
-    error = None if is_reported else moved.error
+    positions, error = await make_moves(run.client, note, decisions)
     return GroupReport(group=note.group, source_group=note.source_group, positions=positions, error=error)
 
 
-def _is_any(positions: Sequence[PositionReport], outcome: PositionOutcome) -> bool:
-    return any(one.outcome is outcome for one in positions)
-
-
 def _looked(group: str, source_group: str, decisions: Sequence[Decision], stands: Positions) -> GroupReport:
-    return GroupReport(group=group, source_group=source_group, positions=reports_of_looks(decisions, stands))
+    positions = [one._replace(after=stands.get(one.place)) for one in decisions]
+    return GroupReport(group=group, source_group=source_group, positions=positions)
 
 
-def _moves(run: _Run, decisions: Sequence[Decision]) -> Sequence[Decision]:
-    return () if run.is_dry_run else [one for one in decisions if one.outcome is PositionOutcome.SET]
+def _moves_any(run: _Run, decisions: Sequence[Decision]) -> bool:
+    return not run.is_dry_run and any(one.outcome is PositionOutcome.SET for one in decisions)
 
 
 def _beside_members(run: _Run, group: str, decisions: Sequence[Decision], *, has_moved: bool) -> Sequence[Decision]:
     """Move no position of a group that has moved or has members. Brokers also refuse a group whose members come later."""
-    if has_moved:
-        return left_as_a_whole(decisions)
-    if not run.has_members(group):
+    if not has_moved and not run.listed.get(group, UNLISTED).has_members:
         return decisions
-    return [
-        one._replace(outcome=PositionOutcome.HAS_MEMBERS) if one.outcome is PositionOutcome.SET else one
-        for one in decisions
-    ]
-
-
-def _goal(move: Decision) -> GroupPosition:
-    if move.wanted is None:
-        raise ValueError(f"an application wants a position: {move}")
-    return move.wanted
-
-
-def _nameless(note: GroupNote) -> GroupReport:
-    return GroupReport(
-        group=note.group,
-        source_group=note.source_group,
-        skipped=NAMELESS,
-    )
-
-
-def _name_problem(group: str) -> str:
-    try:
-        size = len(group.encode())
-    except UnicodeEncodeError:
-        return f"group {group!r}: its name is not UTF-8, and cannot be sent to Kafka; give it another one with --rename-group"
-    if size > MOST_NAME_BYTES:
-        return f"group {group[:40]!r}…: its name has {size:,} bytes, and Kafka takes {MOST_NAME_BYTES:,}"
-    return ""
-
-
-def _kind_problem(group: str, listed: ListedGroup) -> str:
-    if listed.has_positions:
-        return ""
-    return (
-        f"group {group} is one of kind {listed.kind!r} on the target, which has no positions; give the positions to another"
-        " group with --rename-group"
-    )
-
-
-def _checked(restore_id: str) -> str:
-    if not is_restore_id(restore_id):
-        raise UsageError(f"{restore_id!r} cannot be the id of a restore: 1 to 64 of A-Z a-z 0-9 . _ -")
-    return restore_id
+    left = PositionOutcome.GROUP_MOVED if has_moved else PositionOutcome.HAS_MEMBERS
+    return [one._replace(outcome=left) if one.outcome is PositionOutcome.SET else one for one in decisions]
 
 
 async def _each(
@@ -369,7 +300,7 @@ async def _each(
                 reports.append(await work(group))
             except ArchiverError as error:
                 reports.append(GroupReport(group=group, source_group="", error=error))
-            report_progress(len(reports), len(groups))
+            report_progress(f"{len(reports):,} of {spell_count(len(groups), 'group')}")
 
     await asyncio.gather(*(go_on() for _ in range(_GROUPS_AT_ONCE)))
     return sorted(reports, key=lambda one: one.group)

@@ -1,19 +1,55 @@
-"""Decides how to change each position of a group, by its present, wanted and noted values. Applications and rollbacks use it.
+"""Decides how to change each position of a group, by its present, wanted and noted values, and reports the outcomes.
+
+Applications and rollbacks use it.
 
 Positions are compared by offset and metadata. A consumer that has run on has other values, and is never put back.
 A group that has moved in one partition since its note is unchanged in all partitions.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from archiver.errors import ArchiverError, NotWholeError
 from archiver.groups.target.application_notes import GroupNote, NotedMove
-from archiver.groups.target.wanted_positions import UntoldPlace, WantedPosition
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.kafka.groups.group_positions import GroupPosition, Positions
 
+UNSET: Final = -1
 TopicIds = Mapping[str, str]  # of the existing topics; empty where brokers have none
+
+
+class WantedPosition(NamedTuple):
+    """A position in a topic of the target. `topic_id`: the id when the position was made; empty if brokers have none.
+
+    UNSET: no offset is known, or no partition, since the records were distributed by key.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int = UNSET
+    metadata: str = ""
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedGroup:
+    """The positions of one group of the target, and the archived group that had them.
+
+    `untold`: partitions without a known position in the archive, so without an offset. A note of an earlier run may have one.
+    """
+
+    source_group: str
+    positions: Sequence[WantedPosition]
+    untold: Sequence[WantedPosition] = ()
+
+
+WantedGroups = Mapping[str, WantedGroup]  # by the group's name on the target
 
 
 class PositionOutcome(StrEnum):
@@ -42,7 +78,7 @@ class PositionOutcome(StrEnum):
 
 
 class Decision(NamedTuple):
-    """The decision on one position. SET moves it from `before` to `wanted`; None: no position."""
+    """The decision on one position, and its outcome. SET moves it from `before` to `wanted`; None: no position."""
 
     topic: str
     topic_id: str
@@ -50,6 +86,7 @@ class Decision(NamedTuple):
     before: GroupPosition | None
     wanted: GroupPosition | None
     outcome: PositionOutcome
+    after: GroupPosition | None = None  # as it was read last
 
     @property
     def place(self) -> TopicPartition:
@@ -70,13 +107,13 @@ def decide_application(
     return [_decide_one(one, stands.get(one.place), noted_move(note, one), live) for one in sorted(wanted)]
 
 
-def noted_move(note: GroupNote | None, one: WantedPosition | UntoldPlace | Decision) -> NotedMove | None:
+def noted_move(note: GroupNote | None, one: WantedPosition | Decision) -> NotedMove | None:
     """Return the noted move of a place, for the same topic id."""
     return None if note is None else note.move(one.place, one.topic_id)
 
 
 def decide_untold(
-    places: Iterable[UntoldPlace], stands: Positions, note: GroupNote | None, live: TopicIds, as_of_ms: int | None
+    places: Iterable[WantedPosition], stands: Positions, note: GroupNote | None, live: TopicIds, as_of_ms: int | None
 ) -> list[Decision]:
     """Decide which places an earlier run with the same request has settled, by its note and the group's present positions.
 
@@ -86,7 +123,7 @@ def decide_untold(
     for one in sorted(places):
         noted = noted_move(note, one)
         if noted is not None and noted.goal is not None and noted.as_of_ms == as_of_ms:
-            wanted = WantedPosition(*one, noted.goal.offset, noted.goal.metadata)
+            wanted = one._replace(offset=noted.goal.offset, metadata=noted.goal.metadata)
             decision = _decide_one(wanted, stands.get(wanted.place), noted, live)
             if decision.outcome.is_done and decision.outcome is not PositionOutcome.SET:
                 found.append(decision)
@@ -140,14 +177,6 @@ def _has_moved(noted: NotedMove | None, now: GroupPosition | None) -> bool:
     return not is_same(now, noted.stood) and (noted.goal is None or not is_same(now, noted.goal))
 
 
-def left_as_a_whole(decisions: Iterable[Decision]) -> list[Decision]:
-    """Set no position of a group that has moved."""
-    return [
-        one._replace(outcome=PositionOutcome.GROUP_MOVED) if one.outcome is PositionOutcome.SET else one
-        for one in decisions
-    ]
-
-
 def decide_rollback(note: GroupNote, stands: Positions, live: TopicIds) -> list[Decision]:
     """Decide how to set a group back to its positions before the application."""
     return [
@@ -175,3 +204,38 @@ def _decide_back(
     elif is_same(now, move.goal):
         outcome = PositionOutcome.SET
     return Decision(topic, topic_id, partition, move.goal, move.stood, outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """One group. `refusal`: why its name or kind prevents a change; `error`: the failure. A dry run has moved no position."""
+
+    group: str
+    source_group: str
+    positions: Sequence[Decision] = ()
+    refusal: str = ""
+    error: ArchiverError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        outcomes = {one.outcome for one in self.positions}
+        if self.error is not None:
+            outcomes.discard(PositionOutcome.NOT_SET)
+        is_left = bool(self.refusal) or not all(one.is_done for one in outcomes)
+        return max(NotWholeError.exit_code if is_left else 0, 0 if self.error is None else self.error.exit_code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationReport:
+    """All groups, by name. `expiry_ms`: how long brokers keep positions of a group without members; None: unknown."""
+
+    restore_id: str
+    groups: Sequence[GroupReport]
+    is_rollback: bool
+    is_dry_run: bool
+    expiry_ms: int | None
+
+    @property
+    def exit_code(self) -> int:
+        """0: all positions are as wanted; 3: a group or a position was not changed; otherwise the code of the worst error."""
+        return max((one.exit_code for one in self.groups), default=0)

@@ -1,9 +1,10 @@
 """Reads and puts an application's notes about each group: earlier and wanted position, and the confirmation (docs/format.md §8)."""
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict
@@ -159,23 +160,15 @@ class ApplicationNotes:
     def stream(self, group: str) -> str:
         return f"{self.parent}/{hashlib.sha256(group.encode()).hexdigest()}"
 
-    def read(self, groups: Collection[str]) -> dict[str, GroupNote | NotWholeError]:
-        """Return the notes of these groups, or why they cannot be read."""
-        streams = {self.stream(group): group for group in groups}
-        return {streams[stream]: note for stream, note in self._read(streams.__contains__).items()} if groups else {}
-
-    def read_all(self) -> tuple[dict[str, GroupNote], dict[str, NotWholeError]]:
-        """Return the notes of all groups, and the errors of unreadable notes by their keys."""
-        found = self._read(lambda _: True)
-        unreadable = {f"control/{stream}/": one for stream, one in found.items() if isinstance(one, NotWholeError)}
+    def read(self, groups: Collection[str] | None = None) -> tuple[dict[str, GroupNote], dict[str, NotWholeError]]:
+        """Return the notes of these groups, or of all, by group; and the errors of unreadable notes, by stream."""
+        wanted = None if groups is None else {self.stream(group) for group in groups}
+        newest = newest_listed(self.archive, self.parent) if wanted is None or wanted else {}
+        chosen = {stream: listed for stream, listed in newest.items() if wanted is None or stream in wanted}
+        notes = side_by_side(_READS_AT_ONCE, lambda one: self._newest_note(*one), chosen.items(), "notes")
+        found = dict(zip(chosen, notes, strict=True))
+        unreadable = {stream: one for stream, one in found.items() if isinstance(one, NotWholeError)}
         return {note.group: note for note in found.values() if isinstance(note, GroupNote)}, unreadable
-
-    def _read(self, is_wanted: Callable[[str], bool]) -> dict[str, GroupNote | NotWholeError]:
-        newest = {
-            stream: listed for stream, listed in newest_listed(self.archive, self.parent).items() if is_wanted(stream)
-        }
-        notes = side_by_side(_READS_AT_ONCE, lambda one: self._newest_note(*one), newest.items(), "notes")
-        return {stream: note for stream, note in zip(newest, notes, strict=True) if note is not None}
 
     def _newest_note(self, stream: str, listed: Listed) -> GroupNote | NotWholeError | None:
         try:
@@ -212,16 +205,12 @@ class ApplicationNotes:
 
     def _ours(self, stream: str, latest: Fact) -> GroupNote | None:
         """Return the newest note of this cluster: a restore with the same id may have had another target cluster since."""
-        for fact in self._from_newest(stream, latest):
+        earlier = (read_fact(self.archive, stream, number) for number in reversed(list_numbers(self.archive, stream)))
+        for fact in chain([latest], earlier):
             note = self._parse(stream, fact)
             if note.target_cluster_id == self._cluster_id:
                 return note
         return None
-
-    def _from_newest(self, stream: str, latest: Fact) -> Iterator[Fact]:
-        yield latest
-        for number in reversed(list_numbers(self.archive, stream)):
-            yield read_fact(self.archive, stream, number)
 
     def _parse(self, stream: str, fact: Fact) -> GroupNote:
         note = _NOTE.read(fact, lambda why: CorruptSegmentError(f"control/{stream}: is no note of a group: {why}"))

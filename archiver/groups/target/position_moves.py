@@ -1,45 +1,49 @@
 """Moves positions of one group, each only from its expected value; then reads them back. Applications and rollbacks use it."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 
 from archiver.errors import ArchiverError, KafkaError, TemporaryError
-from archiver.groups.target.application_decisions import Decision, TopicIds, is_same, moved_places
+from archiver.groups.target.application_decisions import Decision, PositionOutcome, TopicIds, is_same, moved_places
 from archiver.groups.target.application_notes import GroupNote
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group_commits import GroupActiveError, commit_positions, delete_positions
 from archiver.kafka.groups.group_coordinators import settled_positions
-from archiver.kafka.groups.group_positions import Positions, list_groups
+from archiver.kafka.groups.group_positions import GroupPosition, list_groups
 from archiver.process.running.failpoints import reach
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """The resulting positions, and why some were not moved. `is_left`: unchanged, since the group has moved by itself."""
-
-    after: Positions
-    error: ArchiverError | None
-    is_left: bool = False
-
-
-async def make_moves(client: KafkaClient, note: GroupNote, moves: Collection[Decision]) -> Moved:
+async def make_moves(
+    client: KafkaClient, note: GroupNote, decisions: Sequence[Decision]
+) -> tuple[list[Decision], ArchiverError | None]:
     """Move the unchanged positions, unless the group has moved anywhere since it was noted.
 
-    A request whose answer is lost is repeated only for unchanged positions: otherwise a consumer that was started meanwhile, and
-    has run on, would be put back.
+    Returns the decisions with the positions and outcomes that were read back: the broker's answer may be lost. Also returns why
+    positions were not set, if no outcome says it. A request whose answer is lost is repeated only for unchanged positions:
+    otherwise a consumer that was started meanwhile, and has run on, would be put back.
     """
-    error: ArchiverError | None = None
-    is_left = False
+    moves = [one for one in decisions if one.outcome is PositionOutcome.SET]
+    failed, error = PositionOutcome.NOT_SET, None
     try:
-        is_left = await client.persist(lambda: _move_once(client, note, moves))
+        if await client.persist(lambda: _move_once(client, note, moves)):
+            failed = PositionOutcome.GROUP_MOVED
+    except GroupActiveError:
+        failed = PositionOutcome.HAS_MEMBERS
     except (KafkaError, TemporaryError) as failure:
         error = failure
     after = await settled_positions(client, note.group)
     reach("positions.read")
-    return Moved(after=after, error=error, is_left=is_left)
+    found = [_read_back(one, after.get(one.place), failed) for one in decisions]
+    return found, error if any(one.outcome is PositionOutcome.NOT_SET for one in found) else None
 
 
-async def _move_once(client: KafkaClient, note: GroupNote, moves: Collection[Decision]) -> bool:
+def _read_back(decision: Decision, now: GroupPosition | None, failed: PositionOutcome) -> Decision:
+    outcome = decision.outcome
+    if outcome is PositionOutcome.SET and not is_same(now, decision.wanted):
+        outcome = failed if is_same(now, decision.before) else PositionOutcome.MOVED
+    return decision._replace(outcome=outcome, after=now)
+
+
+async def _move_once(client: KafkaClient, note: GroupNote, moves: Iterable[Decision]) -> bool:
     """Send one request to move. Returns whether the group was left unchanged because it has moved."""
     group, live = note.group, await live_topics(client, note.topics.keys())
     stands = await settled_positions(client, group)

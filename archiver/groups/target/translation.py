@@ -16,9 +16,9 @@ import numpy.typing as npt
 from archiver.archive.restores.offset_map import OffsetMap
 from archiver.codec.frame import Longs
 from archiver.groups.positions.archived_position import ArchivedPosition, PositionSource, State
+from archiver.groups.target.application_decisions import UNSET, WantedPosition
 from archiver.kafka.brokers.cluster import TopicPartition
 
-UNSET: Final = -1
 _CLOCKS_DIFFER_MS: Final = 10 * 60_000
 _UNKNOWN: Final = -1  # an epoch, or a time
 _LARGEST: Final = 2**63 - 1
@@ -86,27 +86,15 @@ class Fork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetPartition:
-    """A partition of the topic with this id on the target cluster. UNSET: none, since its records were distributed by key."""
-
-    topic: str
-    topic_id: str
-    partition: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredPartition:
     """A restored source partition, with its target. `forks`: those of all its lives, in order, the root's first.
 
     `held_life` held the partition's end when it was restored: forks up to that life are within the restored log.
     """
 
-    topic: str
     root: int
-    life: int  # as given to the restore
     held_life: int
-    partition: int
-    target: TargetPartition
+    target: WantedPosition
     offset_map: OffsetMap
     log_start: int  # the present log start of the target
     archive_end: int  # the present end of the archive in that life
@@ -128,8 +116,7 @@ class TranslatedPosition(NamedTuple):
     """A position and its place on the target, or why it is not set there."""
 
     position: ArchivedPosition
-    target: TargetPartition | None
-    offset: int = UNSET
+    target: WantedPosition | None  # None: the topic was not restored
     remarks: tuple[Remark, ...] = ()
     reason: Reason | None = None  # None: it is set
     told: str = ""  # details of the reason
@@ -138,14 +125,12 @@ class TranslatedPosition(NamedTuple):
     def is_set(self) -> bool:
         return self.reason is None
 
-
-def translate(position: ArchivedPosition, restored: RestoredPartition) -> TranslatedPosition:
-    """Translate one position of the restored partition's topic and number."""
-    (found,) = translate_all([position], restored)
-    return found
+    @property
+    def offset(self) -> int:
+        return UNSET if self.target is None else self.target.offset
 
 
-def translate_all(positions: Sequence[ArchivedPosition], restored: RestoredPartition) -> list[TranslatedPosition]:
+def translate(positions: Sequence[ArchivedPosition], restored: RestoredPartition) -> list[TranslatedPosition]:
     """Translate positions of one partition, in their order."""
     reasons = [unset_reason(one, restored.root) for one in positions]
     found = _translated([one for one, why in zip(positions, reasons, strict=True) if why is None], restored)
@@ -207,7 +192,8 @@ def _translated(found: Sequence[ArchivedPosition], restored: RestoredPartition) 
         remarks += tuple(_of_two(position, was))
         if position.was_removed:
             remarks += (Remark(Kind.WITH_TOPIC if position.state is State.TOPIC_DELETED else Kind.REMOVED),)
-        yield TranslatedPosition(position, restored.target, max(target, restored.log_start), remarks)
+        place = restored.target._replace(offset=max(target, restored.log_start), metadata=position.metadata)
+        yield TranslatedPosition(position, place, remarks)
 
 
 _EXACT: Final = (Remark(Kind.EXACT),)

@@ -5,6 +5,7 @@
 3. Positions that are not set are listed with a reason, and so are partitions without a committed position.
 """
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,30 +16,32 @@ from archiver.codec.selection import LAST_LONG
 from archiver.config.model import ArchiverConfig
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.positions.archived_position import ArchivedPosition
-from archiver.groups.positions.lost_positions import groups_seen
-from archiver.groups.positions.shown import PositionFilter, show_groups
-from archiver.groups.target.application import ReportProgress, apply_positions, report_no_progress
-from archiver.groups.target.application_report import ApplicationReport
+from archiver.groups.positions.shown import PositionFilter, read_all_groups, show_groups
+from archiver.groups.target.application import ReportProgress, apply_positions
+from archiver.groups.target.application_decisions import UNSET, ApplicationReport, WantedGroup, WantedPosition
 from archiver.groups.target.backup_groups import NAMELESS, groups_left_out
 from archiver.groups.target.translation import (
     OPEN_REASONS,
-    UNSET,
     UNTOLD,
     Reason,
-    TargetPartition,
     TranslatedPosition,
     settle_ambiguous,
-    translate_all,
+    translate,
     unset_reason,
 )
-from archiver.groups.target.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.login.settings import KafkaSettings
-from archiver.restore.groups.deleted_positions import with_lost_positions
-from archiver.restore.groups.removed_positions import Removed, judge_removed, removal_warnings
-from archiver.restore.groups.restored_partitions import RestoredTopic, RestoredTopics, find_restored_topics
+from archiver.process.output.text import spell_count, spell_name, spell_some
+from archiver.restore.groups.removed_positions import Removed, judge_removed, removal_warnings, with_lost_positions
+from archiver.restore.groups.restored_partitions import (
+    RestoredTopic,
+    RestoredTopics,
+    find_restored_topics,
+    survey_targets,
+)
 from archiver.store.address import group_of
 
+_MOST_NAMED: Final = 20
 RESET_BY_TIME: Final = (
     "stop the group's consumers and reset it to a time before its oldest unread record: `kafka-consumer-groups.sh --bootstrap-server"
     " HOST:PORT --group GROUP --topic TOPIC --reset-offsets --to-datetime 2026-11-20T14:00:00.000 --execute`"
@@ -76,20 +79,14 @@ class PlannedGroup:
     @property
     def wanted(self) -> list[WantedPosition]:
         """The positions to set; empty: the group gets none."""
-        return [
-            WantedPosition(
-                one.target.topic, one.target.topic_id, one.target.partition, one.offset, one.position.metadata
-            )
-            for one in self.positions
-            if one.target is not None
-        ]
+        return [one.target for one in self.positions if one.target is not None]
 
     @property
-    def untold(self) -> list[UntoldPlace]:
+    def untold(self) -> list[WantedPosition]:
         """A partition whose archived position is unknown now. An earlier run may have known it."""
         held = {one.place for one in self.wanted}
-        places = {place for one in self.unset if one.reason in UNTOLD and (place := _untold_place(one)) is not None}
-        return sorted(one for one in places if one.place not in held)
+        places = {one.target for one in self.unset if one.reason in UNTOLD and one.target is not None}
+        return sorted(one for one in places if one.partition != UNSET and one.place not in held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +126,14 @@ def plan_group_positions(
     *,
     renames: Mapping[str, str],
     own_groups: Collection[str],
-    backup_groups: Collection[str] = (),
+    backup_group: str,
 ) -> GroupPlan:
-    """Plan the positions of groups. `backup_groups` are names that no group may get. Raises UsageError for other renames."""
+    """Plan the positions of groups. `backup_group` is a name that no group may get. Raises UsageError for other renames."""
     kept = [one for one in positions if one.group not in own_groups]
-    names = _target_names({one.group for one in kept}, renames, backup_groups)
-    translated = _by_group(_translated(kept, restored))
+    names = _target_names({one.group for one in kept}, renames, backup_group)
+    translated: dict[str, list[TranslatedPosition]] = defaultdict(list)
+    for one in _translated(kept, restored):
+        translated[one.position.group].append(one)
     return GroupPlan(
         restored=restored,
         groups=tuple(
@@ -166,10 +165,7 @@ def read_positions(
     found = show_groups(archive, asked.wanted, asked.config.storage.index, report_problem)
     positions = [one.position for one in found.positions]
     groups = {one.group for one in positions} - groups_left_out(asked.config, positions)
-    # Groups that only earlier snapshots have are checked when the restored topics are known.
-    lost = groups_seen(archive, asked.renames.keys() - groups, asked.wanted.as_of_ms)
-    renames = {old: new for old, new in asked.renames.items() if old not in lost}
-    _target_names(groups, renames, {group_of(asked.config)})
+    _target_names(groups, asked.renames, group_of(asked.config))
     return positions
 
 
@@ -184,49 +180,74 @@ async def read_group_plan(
     """Survey the target, and plan the groups' positions there. Writes nothing."""
     use = asked.config.storage.index
     async with KafkaClient(kafka) as client:
-
-        async def find(positions: Sequence[ArchivedPosition]) -> tuple[Collection[str], RestoredTopics]:
-            own = groups_left_out(asked.config, positions)
-            places = {(one.topic, one.partition) for one in positions if one.group not in own}
-            return own, await find_restored_topics(archive, client, restore_id, places, use)
-
-        own, restored = await find(positions)
-        told = with_lost_positions(archive, asked.wanted, use, positions, restored.lives, report_problem)
-        told = await judge_removed(archive, client, asked.removed, told)
-        if told is not positions:
-            positions = told
-            own, restored = await find(positions)
+        targets = await survey_targets(archive, client, restore_id)
+        positions = with_lost_positions(archive, asked.wanted, use, positions, targets.lives, report_problem)
+        positions = await judge_removed(archive, client, asked.removed, positions)
+        own = groups_left_out(asked.config, positions)
+        places = {(one.topic, one.partition) for one in positions if one.group not in own}
+        restored = await find_restored_topics(archive, client, targets, places, use)
     return plan_group_positions(
-        positions, restored, renames=asked.renames, own_groups=own, backup_groups={group_of(asked.config)}
+        positions, restored, renames=asked.renames, own_groups=own, backup_group=group_of(asked.config)
     )
 
 
-async def apply_group_plan(
+def restore_groups(
     archive: Archive,
     kafka: KafkaSettings,
-    plan: GroupPlan,
-    report_progress: ReportProgress = report_no_progress,
+    restore_id: str,
+    asked: GroupRequest,
+    positions: Sequence[ArchivedPosition],
+    problems: list[str],
+    report_progress: ReportProgress,
     *,
-    as_of_ms: int | None,
     is_dry_run: bool = False,
-) -> tuple[GroupPlan, ApplicationReport]:
-    """Set the groups of a plan; a failed one stops no other. Returns the plan, with earlier runs' positions marked, and a report."""
+) -> GroupRestore:
+    """Plan the groups' positions on the target, and set them. `problems`: the problems of reading the positions."""
+    plan = asyncio.run(read_group_plan(archive, kafka, restore_id, asked, positions, problems.append))
+    if not plan.groups and (problem := unmatched_problem(archive, asked, plan.restored.sources)):
+        problems.append(problem)
     wanted = {
         group.group: WantedGroup(source_group=group.source, positions=group.wanted, untold=group.untold)
         for group in plan.groups
         if group.wanted or group.untold
     }
-    async with KafkaClient(kafka) as client:
-        report = await apply_positions(
-            client,
-            archive,
-            plan.restored.restore_id,
-            wanted,
-            report_progress,
-            as_of_ms=as_of_ms,
-            is_dry_run=is_dry_run,
+
+    async def apply() -> ApplicationReport:
+        async with KafkaClient(kafka) as client:
+            return await apply_positions(
+                client, archive, restore_id, wanted, report_progress, as_of_ms=asked.as_of_ms, is_dry_run=is_dry_run
+            )
+
+    report = asyncio.run(apply())
+    return GroupRestore(plan=with_set_earlier(plan, report), report=report, problems=tuple(problems))
+
+
+def unmatched_problem(archive: Archive, asked: GroupRequest, sources: Collection[str]) -> str:
+    """Name the archived groups of the source topics of a restore; empty: no group, so nothing is missed.
+
+    For a request that matches no group, perhaps by a typing error. Reads all positions once more.
+    """
+    asked_for = [one for one in sources if asked.wanted.topics.fullmatch(one)]
+    positions = (
+        read_all_groups(archive, asked.wanted, asked_for or sources, asked.config.storage.index) if sources else []
+    )
+    groups = sorted({one.group for one in positions} - groups_left_out(asked.config, positions))
+    if not groups:
+        return ""
+    if not asked_for:
+        return (
+            f"--topics {asked.wanted.topics.pattern!r} matches none of the restored topics: {_named(sorted(sources))}. Run the"
+            " command again with an expression that matches the whole name of each wanted topic, as the archive has it"
         )
-    return with_set_earlier(plan, report), report
+    have = spell_count(len(groups), "group has", "groups have")
+    return (
+        f"--groups {asked.wanted.groups.pattern!r} matches none of those that the archive has: {have} positions in the restored"
+        f" topics: {_named(groups)}. Run the command again with an expression that matches the whole name of each wanted group"
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    return spell_some([*map(spell_name, names)], _MOST_NAMED)
 
 
 def with_set_earlier(plan: GroupPlan, report: ApplicationReport) -> GroupPlan:
@@ -236,21 +257,12 @@ def with_set_earlier(plan: GroupPlan, report: ApplicationReport) -> GroupPlan:
     def settled(group: PlannedGroup) -> PlannedGroup:
         places = {one for one in group.untold if one.place in done.get(group.group, ())}
         unset = (
-            one._replace(reason=Reason.SET_EARLIER) if one.reason in UNTOLD and _untold_place(one) in places else one
+            one._replace(reason=Reason.SET_EARLIER) if one.reason in UNTOLD and one.target in places else one
             for one in group.unset
         )
         return replace(group, unset=tuple(unset))
 
     return replace(plan, groups=tuple(map(settled, plan.groups)))
-
-
-def _untold_place(one: TranslatedPosition) -> UntoldPlace | None:
-    target = one.target
-    return (
-        None
-        if target is None or target.partition == UNSET
-        else UntoldPlace(target.topic, target.topic_id, target.partition)
-    )
 
 
 def parse_group_renames(texts: Iterable[str]) -> dict[str, str]:
@@ -264,27 +276,19 @@ def parse_group_renames(texts: Iterable[str]) -> dict[str, str]:
     return renames
 
 
-def _target_names(
-    groups: Collection[str], renames: Mapping[str, str], backup_groups: Collection[str]
-) -> dict[str, str]:
+def _target_names(groups: Collection[str], renames: Mapping[str, str], backup_group: str) -> dict[str, str]:
     absent = sorted(renames.keys() - groups)
     if absent:
-        raise UsageError(f"--rename-group of {', '.join(absent)}: not among the groups that have archived positions")
+        raise UsageError(
+            f"--rename-group of {', '.join(absent)}: not among the groups that have archived positions as of then"
+        )
     names = {group: renames.get(group, group) for group in groups}
     doubled = sorted(name for name, count in Counter(names.values()).items() if count > 1)
     if doubled:
         raise UsageError(f"two groups would both become {', '.join(doubled)}; rename one of them with --rename-group")
-    taken = sorted(set(names.values()) & set(backup_groups))
-    if taken:
-        raise UsageError(f"--rename-group to {', '.join(taken)}: that is a group of the archiver's backups")
+    if backup_group in names.values():
+        raise UsageError(f"--rename-group to {backup_group}: that is a group of the archiver's backups")
     return names
-
-
-def _by_group(positions: Iterable[TranslatedPosition]) -> Mapping[str, list[TranslatedPosition]]:
-    found: dict[str, list[TranslatedPosition]] = defaultdict(list)
-    for one in positions:
-        found[one.position.group].append(one)
-    return found
 
 
 def _planned_group(
@@ -312,7 +316,7 @@ def _without_commit(
     positions: Iterable[TranslatedPosition], unset: Iterable[TranslatedPosition], restored: RestoredTopics
 ) -> Iterator[tuple[str, int]]:
     told = {(one.position.topic, one.position.partition) for one in unset if one.reason is not Reason.ANOTHER_LIFE}
-    held = {(one.target.topic, one.target.partition) for one in positions if one.target is not None}
+    held = {one.target.place for one in positions if one.target is not None}
     topics = {topic for topic, _ in held}
     for topic in sorted(restored.topics, key=lambda one: one.target):
         if topic.target in topics:
@@ -344,10 +348,10 @@ def _translated(positions: Iterable[ArchivedPosition], restored: RestoredTopics)
 def _into(topic: RestoredTopic, number: int, positions: Sequence[ArchivedPosition]) -> Iterator[TranslatedPosition]:
     partition = topic.restored.get(number)
     if partition is not None:
-        yield from translate_all(positions, partition)
+        yield from translate(positions, partition)
         return
     reason, told = _refusal(topic, number)
-    target = TargetPartition(topic=topic.target, topic_id=topic.topic_id, partition=UNSET)
+    target = WantedPosition(topic.target, topic.topic_id, UNSET)
     for one in positions:
         known = unset_reason(one, topic.root)  # reasons from the archive come first
         yield TranslatedPosition(one, target, reason=known or reason, told="" if known else told)

@@ -1,6 +1,6 @@
 """Finds where the logs of restored topics were cut back, and where their archive ends: these decide on commits above a branch."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -81,10 +81,8 @@ class SourceLives:
         end = _end_of(self._inventory.join(topic, number, lineage)[0])
         if topic in self._copied:
             end = _end_of(self._copied[topic].read(held, BY_ROLES).partitions.get(number, EMPTY_PARTITION))
-        return SourcePartition(held, end, tuple(self._forks(topic, number, chain)))
-
-    def _forks(self, topic: str, number: int, chain: Sequence[Life]) -> Sequence[Fork]:
-        return [self._fork(topic, number, parent, child) for parent, child in pairwise(chain)]
+        forks = (self._fork(topic, number, parent, child) for parent, child in pairwise(chain))
+        return SourcePartition(held, end, tuple(forks))
 
     def _fork(self, topic: str, number: int, parent: Life, child: Life) -> Fork:
         before, behind = (
@@ -94,8 +92,9 @@ class SourceLives:
         copy = self._copy_of(topic, parent.life, number)
         branch, is_damaged = child.branches[number], number in self._inventory.damage_of(topic, parent.life)
         start = parent.branches[number].offset if number in parent.branches else 0
-        child_epoch, child_first = _begin_of(behind)
-        if not behind.readable:
+        if behind.readable:
+            child_epoch, child_first = _epoch_of(behind, 0), behind.readable[0].segment.facts.first
+        else:
             child_epoch, child_first = _begin_in_copy(self._copy_of(topic, child.life, number), branch.offset)
         return Fork(
             life=child.life,
@@ -126,13 +125,8 @@ def _end_of(found: PartitionInventory) -> int:
     return max((found.end, *(gap.last_offset + 1 for gap in found.gaps)))
 
 
-def _begin_of(found: PartitionInventory) -> tuple[int, int]:
-    """Return the leader epoch of the first object, and its first record."""
-    return _epoch_of(found, 0), found.readable[0].segment.facts.first if found.readable else LAST_LONG
-
-
 def _begin_in_copy(copy: ReadPartition, branch: int) -> tuple[int, int]:
-    """Return the same of a child's copy at or above its branch: the copy has the parent's records, too.
+    """Return the leader epoch and the first record of a child's copy at or above its branch: it has the parent's records, too.
 
     If one object has records on both sides, the first one above is unknown: the last one is no lower.
     """

@@ -104,5 +104,5 @@ _VALUES: Final[Mapping[str, Callable[["ShownPosition"], Any]]] = {
     "committed": lambda one: _moment_us(one.position.commit_ms) if one.position.has_stood else None,
     "removed": lambda one: _moment_us(one.position.removed_ms),
     "lag": lambda one: one.lag,
-    "source": lambda one: str(one.source),
+    "source": lambda one: str(one.position.source),
 }

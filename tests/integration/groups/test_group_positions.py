@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -233,26 +232,6 @@ def config_of(site: ArchiveSite, bootstrap: str, *include: str, **backup: object
     config = site.config(bootstrap, include)
     config["backup"] |= backup
     return ArchiverConfig.model_validate(config)
-
-
-def test_two_instances_write_one_fact_an_interval(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    create_topic(broker_41.bootstrap, topic)
-    config = service_config(
-        site, broker_41.bootstrap, topic, group=topic, groups="snapshot", **{"groups-interval": "2s"}
-    )
-    offset = 0
-
-    def four_are_there() -> bool:
-        nonlocal offset
-        offset += 1
-        commit(broker_41, f"{topic}-other", ClientPartition(topic, 0, offset))
-        return len(snapshot_facts(site)) >= 4
-
-    with running(site, config, "one"), running(site, config, "two"):
-        eventually(four_are_there)
-    times_ms = [fact["time_ms"] for fact in snapshot_facts(site)]
-    assert min(after - before for before, after in pairwise(times_ms)) >= 2000
-    assert not any(f"topics/{OFFSETS_TOPIC}/" in key for key in keys_in(site.bucket))
 
 
 def test_one_run_takes_one_snapshot(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

@@ -130,24 +130,3 @@ def test_the_archive_tells_what_the_broker_told(
     assert between > 0
     rows = shown(site, capsys, "--topics", topic)["positions"]
     assert check(rows, world, world.told[-1][1]) == 0
-
-
-def test_inside_a_slow_commit_a_group_stands_where_it_stood_before(
-    broker: Broker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
-) -> None:
-    create_topic(broker.bootstrap, topic, 2)
-    produce_values(broker.bootstrap, topic, [b"x"] * 100)
-    site.write_config(broker.bootstrap, topic)
-    world = World(broker, topic)
-    world.commit(("eos-a", 0), 10)
-    world.begin(("eos-a", 0), 100)
-    world.ask()
-    world.end(world.open[0], commits=True)
-    world.ask()
-    (inside_ms, inside), (behind_ms, behind) = world.told
-    assert (inside, behind) == ({("eos-a", 0): 10}, {("eos-a", 0): 100})
-    site.back_up_with(broker.bootstrap, topic, groups="topic")
-    (row,) = shown(site, capsys, "--as-of", str(inside_ms), "--topics", topic)["positions"]
-    assert (row["state"], row["offset"], row["or_offset"]) == ("ambiguous", 10, 100)
-    (row,) = shown(site, capsys, "--as-of", str(behind_ms), "--topics", topic)["positions"]
-    assert (row["state"], row["offset"], row["or_offset"]) == ("set", 100, None)

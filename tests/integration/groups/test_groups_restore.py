@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,9 +10,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-import archiver.groups.target.position_moves
-import archiver.restore.plan.restore_notes
-import archiver.spark.group_restore
+import archiver.spark.restore
 from archiver.cli.main import main
 from archiver.errors import KafkaTemporaryError
 from archiver.kafka.groups.group_positions import positions_of
@@ -21,7 +18,6 @@ from tests.integration.groups.test_group_positions import commit, member
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, with_client
-from tests.support.produce_doubles import Killed
 from tests.support.round_trip import ArchiveSite
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(120)]
@@ -169,45 +165,6 @@ def test_a_topic_that_was_gone_when_the_newest_snapshot_was_taken(stage: Stage) 
     assert (again.exit_code, outcomes(again)[stage.within]) == (0, {"set by an earlier run"})
 
 
-def test_nobody_is_set_behind_what_was_restored_before(stage: Stage) -> None:
-    """Partitions one after the other: of those that are not asked for again nothing changes."""
-    one = [*stage.command[: stage.command.index("--offsets")], "--groups", f"{re.escape(stage.topic)}.*"]
-    first = stage.run(*one, "--partitions", "0", "--id", "first")
-    assert (first.exit_code, stage.offsets(stage.early)) == (0, {0: 3})
-    done = stage.run(*one, "--partitions", "1,2", "--into-existing", "--id", "second")
-    assert done.exit_code == 0
-    assert (stage.offsets(stage.early), stage.offsets(stage.within)) == ({0: 3}, {0: 25, 1: SIZE, 2: 49})
-    unset = {row["reason"] for group in done.result["groups"]["plan"]["groups"] for row in group["not_set"]}
-    assert "nothing of its partition was restored" in unset
-
-
-def test_an_expression_that_matches_no_group_is_told_with_those_that_there_are(stage: Stage) -> None:
-    slip = ("--groups", "no-such-group")
-    there = f"2 groups have positions in the restored topics: {stage.early}, {stage.within}. Run the command again"
-    for none in (stage.restore(*slip, "--dry-run"), stage.restore(*slip), stage.apply(*slip), stage.apply(*slip)):
-        assert (none.exit_code, there in none.told) == (3, True), none.told
-        assert "no group that --groups matches has an archived position; none w" in none.told
-    assert stage.offsets(stage.early) == {}
-    other = stage.apply(*slip, "--topics", "no-such-topic")
-    matches_none = f"--topics 'no-such-topic' matches none of the restored topics: {stage.topic}. Run"
-    assert (other.exit_code, matches_none in other.told) == (3, True), other.told
-    assert stage.restore().exit_code == 0
-
-
-def test_a_group_with_members_is_left_and_the_others_are_set(stage: Stage) -> None:
-    with member(stage.broker, stage.early, stage.topic):
-        done = stage.restore()
-        assert (done.exit_code, outcomes(done)) == (3, {stage.early: {"the group has members"}, stage.within: {"set"}})
-        assert (stage.offsets(stage.early), stage.offsets(stage.within)) == ({}, WITHIN)
-        assert "stop its consumers, and run the same command again" in done.told
-        assert all(topic["is_finished"] for topic in done.result["topics"])
-    again = stage.restore()
-    assert (again.exit_code, outcomes(again)) == (
-        0,
-        {stage.early: {"set"}, stage.within: {"set by an earlier run"}},
-    )
-
-
 def test_what_cannot_be_is_refused_before_anything_is_changed(
     broker_41: Broker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,12 +192,11 @@ def test_what_cannot_be_is_refused_before_anything_is_changed(
     assert (done.exit_code, "--rename-group: goes with --groups" in done.told) == (2, True)
 
 
-def test_a_dry_run_counts_groups_and_changes_nothing(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_counts_groups_and_changes_nothing(stage: Stage) -> None:
     keys = keys_in(stage.site.bucket)
     renamed = ("--rename-group", f"{stage.elsewhere}=x-{stage.elsewhere}")
     with member(stage.broker, stage.early, stage.topic):
         done = stage.restore("--dry-run", *renamed)
-        assert main([*stage.command, "--quiet", "--dry-run"]) == 3
     assert done.exit_code == 3
     rows = {row.pop("group"): row for row in done.result["groups"]}
     elsewhere = {"topic not restored": 1}
@@ -260,13 +216,7 @@ def test_a_dry_run_counts_groups_and_changes_nothing(stage: Stage, capsys: pytes
         f"group {stage.early} would not be set as a whole: 1 position: topic not restored; it has members on the target"
     )
     assert (left in done.told, len(done.told.splitlines())) == (True, 1)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["group", "positions", "to", "set", "not", "set"] in lines
-    assert [stage.within, "3"] in lines
-    assert [stage.elsewhere, "0", "1", "position:", "topic", "not", "restored"] in lines
-    assert lines[-1] == ["nothing", "was", "changed"]
     assert (stage.has_target(), keys_in(stage.site.bucket)) == (False, keys)
-    assert stage.restore("--dry-run").exit_code == 0
     none = stage.restore("--dry-run", "--groups", "no-such-group")
     assert (none.exit_code, none.result["groups"]) == (3, [])
     assert "no group that --groups matches has an archived position; none would be set" in none.told
@@ -293,11 +243,11 @@ def test_what_fails_of_groups_is_told_beside_topics_that_are_whole(
 ) -> None:
     for error, exit_code in ((KafkaTemporaryError("the cluster is away"), 4), (ZeroDivisionError("a defect"), 1)):
 
-        async def fail(*_: object, error: Exception = error, **__: object) -> None:
+        def fail(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr(archiver.spark.group_restore, "apply_group_plan", fail)
+            patch.setattr(archiver.spark.restore, "restore_groups", fail)
             done = stage.restore()
         assert (done.exit_code, done.result["groups"], str(error) in done.result["failure"]) == (exit_code, None, True)
         assert [topic["is_finished"] for topic in done.result["topics"]] == [True]
@@ -323,57 +273,6 @@ def test_apply_sets_groups_later_and_tells_before(stage: Stage) -> None:
         {},
         WITHIN,
     )
-    with member(stage.broker, stage.early, stage.topic):
-        done = stage.apply(*groups)
-    assert (done.exit_code, outcomes(done)) == (
-        3,
-        {stage.early: {"the group has members"}, stage.within: {"set by an earlier run"}},
-    )
     assert (stage.apply(*groups).exit_code, stage.offsets(stage.early)) == (0, EARLY)
     unknown = stage.run("groups", "apply", *stage.files, "--restore", "other")
     assert (unknown.exit_code, "there are mine" in unknown.told or "there is mine" in unknown.told) == (2, True)
-
-
-# --- kills
-
-# tests/unit/groups/test_application.py kills it at each effect of setting a group.
-PLACES: Final = {
-    "finished.noted": archiver.restore.plan.restore_notes,  # the topics are whole, and no group is noted
-    "positions.answered": archiver.groups.target.position_moves,
-}
-
-
-@contextmanager
-def killed_at(place: str, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Have the process end when it comes to a place."""
-
-    def reach(name: str) -> None:
-        if name == place:
-            then()
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PLACES[place], "reach", reach)
-        with pytest.raises(Killed):
-            yield
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_killed_the_same_command_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    with killed_at(place, monkeypatch):
-        stage.restore()
-    assert stage.offsets(stage.within) in ({}, WITHIN)
-    done = stage.restore()
-    assert (done.exit_code, done.told) == (0, "")
-    assert (stage.offsets(stage.early), stage.offsets(stage.within)) == (EARLY, WITHIN)
-    assert outcomes(stage.restore()) == {group: {"set by an earlier run"} for group in (stage.early, stage.within)}
-
-
-def test_killed_and_run_on_nobody_is_put_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    only = ("--groups", re.escape(stage.early))
-    with killed_at("positions.answered", monkeypatch):
-        stage.restore(*only)
-    assert stage.offsets(stage.early) == EARLY
-    stage.consume(stage.early, 5)
-    done = stage.restore(*only)
-    assert (done.exit_code, stage.offsets(stage.early)) == (3, {0: 5})

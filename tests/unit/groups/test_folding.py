@@ -11,17 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archiver.archive.format.layout import FOLDS
-from archiver.archive.segments.segment import open_segment
 from archiver.codec.selection import LAST_LONG
-from archiver.errors import FalseFactsError, NotWholeError
-from archiver.groups.log import archived_log, folding
+from archiver.errors import NotWholeError
+from archiver.groups.log import folding
 from archiver.groups.log.archived_log import OffsetsLog
 from archiver.groups.log.doubts import Doubt
 from archiver.groups.log.fold_object import facts_of_fold, merge_doubts
 from archiver.groups.log.folds import Folds
 from archiver.groups.log.lives import Root
 from archiver.groups.positions.archived_position import ArchivedPosition, Cause, PositionSource, State
-from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.positions_as_of import positions_as_of
 from archiver.process.running import failpoints
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offset_commits import GroupKey, decode_key
@@ -66,7 +65,7 @@ def logs(draw: st.DrawFn) -> Log:
 def positions(
     log: OffsetsLog, roots: Mapping[str, Sequence[Root]] = ROOTS
 ) -> dict[tuple[str, str, int, int], ArchivedPosition]:
-    found = [one._replace(source=PositionSource.LOG) for one in PositionsAsOf([log], roots)]
+    found = [one._replace(source=PositionSource.LOG) for one in positions_as_of([log], roots)]
     told = {(one.group, one.topic, one.partition, one.life): one for one in found}
     assert len(told) == len(found)
     return told
@@ -196,16 +195,7 @@ ROWS = [
 
 def told(archive: OffsetsArchive, until_ms: int = LAST_LONG) -> dict[str, tuple[State, int, PositionSource]]:
     log = archive.read(until_ms)
-    return {one.group: (one.state, one.offset, one.source) for one in PositionsAsOf([log], ROOTS)}
-
-
-def test_a_position_says_that_it_is_from_a_fold() -> None:
-    archive = put_all(Log(ROWS, [2, 4, 5]), [1])
-    assert told(archive) == {
-        "a": (State.SET, 3, PositionSource.FOLD),
-        "b": (State.REMOVED, 2, PositionSource.FOLD),
-        "c": (State.SET, 4, PositionSource.LOG),
-    }
+    return {one.group: (one.state, one.offset, one.source) for one in positions_as_of([log], ROOTS)}
 
 
 def test_as_of_a_time_within_a_fold_its_superseded_values_are_unknown_where_the_objects_are_gone() -> None:
@@ -295,13 +285,6 @@ def test_nothing_is_folded_where_something_is_missing_or_damaged() -> None:
     with pytest.raises(NotWholeError, match="bytes are not those that were written"):
         archive.fold()
     assert not [key for key in archive.store.objects if FOLDS in key]
-
-
-def test_an_object_with_other_facts_than_it_was_planned_by_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = put_all(Log(ROWS, [5]))
-    monkeypatch.setattr(archived_log, "open_segment", lambda *found: replace(open_segment(*found), facts=None))
-    with pytest.raises(FalseFactsError, match="has other facts than the index tells"):
-        archive.fold()
 
 
 class _KilledError(Exception):

@@ -11,7 +11,7 @@ from archiver.groups.log.lives import AMBIGUOUS, Root
 from archiver.groups.log.position_rows import NO_ROW
 from archiver.groups.positions.archived_position import ArchivedPosition, PositionSource, State
 from archiver.groups.positions.joined_positions import join_positions
-from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.positions_as_of import positions_as_of
 from archiver.groups.positions.snapshots import GroupSnapshot, SnapshotPosition, Snapshots
 from tests.support.simulated_offsets import draw_world, simulate
 
@@ -42,7 +42,7 @@ def snapshots(
 
 def joined(
     by_log: Sequence[ArchivedPosition],
-    snapshot: Snapshots | None,
+    snapshot: Snapshots,
     end_ms: int | None,
     roots: Mapping[str, Sequence[Root]] = ROOTS,
 ) -> Told:
@@ -177,7 +177,7 @@ def test_what_is_told_is_true_by_the_log_or_by_the_snapshot(number: int) -> None
     snapshot = Snapshots(newest_ms=at_ms, groups=told, missing={"b": None} if "b" in hidden else {})
     logs, roots = archived.logs(), simulated.roots()
     ends = ArchivedUntil(partitions=2, last_ms={log.partition: log.last_ms or -1 for log in logs})
-    found = list(join_positions(PositionsAsOf(logs, roots), snapshot, ends, roots))
+    found = list(join_positions(positions_as_of(logs, roots), snapshot, ends, roots))
     true = simulated.truth(LAST_LONG, archived.ends)
     assert len({(one.group, one.topic, one.partition, one.life) for one in found}) == len(found)
     for one in found:

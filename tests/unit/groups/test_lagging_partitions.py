@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from archiver.archive.format.control import append_fact
-from archiver.archive.notes.topics import LogEnd, TopicFact, read_topic, record_ends, record_topic
+from archiver.archive.notes.topics import LogEnd, read_topic, record_ends
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.log.archived_until import offsets_partition
 from archiver.groups.positions.archived_position import State
@@ -96,15 +96,3 @@ def test_a_later_snapshot_is_taken_instead(tmp_path: Path) -> None:
     assert problems == []
     assert told(archive, problems, NEW_YEAR_MS + 20_000)[GROUPS[1]] == (State.UNKNOWN, 10)
     assert len(problems) == 1
-
-
-def test_ends_stay_when_the_topic_is_recorded_and_go_with_it(tmp_path: Path) -> None:
-    archive = archive_with(tmp_path, {0: 1})
-
-    def recorded(topic_id: str) -> TopicFact:
-        return record_topic(
-            archive.handle, topic=OFFSETS, topic_id=topic_id, cluster_id="c", partitions=4, configs={"a": "b"}
-        )
-
-    assert recorded("A").ends.keys() == {0}
-    assert recorded("B").ends == {}

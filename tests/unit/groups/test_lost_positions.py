@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from time import process_time
 from typing import Any
 
 import pytest
@@ -12,9 +11,9 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.groups.log.lives import Root
 from archiver.groups.positions import lost_positions
-from archiver.groups.positions.archived_position import State
-from archiver.groups.positions.lost_positions import LostPositions, find_lost_positions
-from archiver.groups.positions.snapshots import Snapshot, newest_first
+from archiver.groups.positions.archived_position import ArchivedPosition, State
+from archiver.groups.positions.lost_positions import find_lost_positions
+from archiver.groups.positions.snapshots import Snapshot, SnapshotReader
 from tests.support.memory_store import MemoryStore
 
 Groups = Mapping[str, Mapping[str, Mapping[int, int]]]
@@ -39,15 +38,18 @@ def snap(archive: Archive, minute: int, groups: Groups, missing: Sequence[str] =
     append_fact(archive, f"group-positions/{day}", lambda _: fact)
 
 
-def find(archive: Archive, roots: Mapping[str, list[Root]] = ONE_LIFE, root: int = 0) -> LostPositions:
+Found = tuple[list[ArchivedPosition], dict[str, int]]
+
+
+def find(archive: Archive, roots: Mapping[str, list[Root]] = ONE_LIFE, root: int = 0) -> Found:
     def refuse(problem: str) -> None:
         raise AssertionError(problem)
 
     return find_lost_positions(archive, {("t", root)}, roots, 2**62, refuse)
 
 
-def told(found: LostPositions) -> list[tuple[str, int, int, State]]:
-    return [(one.group, one.partition, one.offset, one.state) for one in found.positions]
+def told(found: Found) -> list[tuple[str, int, int, State]]:
+    return [(one.group, one.partition, one.offset, one.state) for one in found[0]]
 
 
 def test_those_of_the_last_snapshot_that_has_any(archive: Archive) -> None:
@@ -62,8 +64,8 @@ def test_those_of_the_last_snapshot_that_has_any(archive: Archive) -> None:
         ("g", 3, 7, State.TOPIC_DELETED),
         ("h", 0, 9, State.UNKNOWN),
     ]
-    assert {one.at_ms for one in found.positions if one.group == "g"} == {2 * MINUTE_MS}
-    assert not found.out_of_reach
+    assert {one.at_ms for one in found[0] if one.group == "g"} == {2 * MINUTE_MS}
+    assert not found[1]
 
 
 def test_a_snapshot_that_was_taken_while_the_positions_went(archive: Archive) -> None:
@@ -77,14 +79,6 @@ def test_a_snapshot_that_was_taken_while_the_positions_went(archive: Archive) ->
     ]
 
 
-def test_a_position_that_ended_long_before_is_none(archive: Archive) -> None:
-    snap(archive, 1, {"g": {"t": {0: 1}}, "h": {"t": {0: 1}}})
-    snap(archive, 2, {"g": {"t": {0: 1}}, "h": {}})
-    snap(archive, 3, {"g": {"t": {0: 1}}, "h": {}})
-    snap(archive, 4, {"g": {}, "h": {}})
-    assert told(find(archive)) == [("g", 0, 1, State.TOPIC_DELETED)]
-
-
 def test_a_group_that_did_not_tell_is_unknown(archive: Archive) -> None:
     snap(archive, 1, {"g": {"t": {0: 1}}, "h": {"t": {0: 7}}, "i": {}})
     snap(archive, 2, {"g": {"t": {0: 1}}}, missing=["h", "i"])
@@ -95,7 +89,7 @@ def test_a_group_that_did_not_tell_is_unknown(archive: Archive) -> None:
 
 def test_a_topic_in_which_nobody_ever_stood(archive: Archive) -> None:
     snap(archive, 1, {"g": {"other": {0: 1}}})
-    assert find(archive) == LostPositions(positions=(), out_of_reach={})
+    assert find(archive) == ([], {})
 
 
 def test_a_position_of_another_life_does_not_count(archive: Archive) -> None:
@@ -115,9 +109,9 @@ def test_snapshots_that_are_out_of_reach(archive: Archive, monkeypatch: pytest.M
     later = DAY_MS // MINUTE_MS
     for minute in range(4):
         snap(archive, later + minute, {"g": {}}, day="1970-01-02")
-    assert find(archive) == LostPositions(positions=(), out_of_reach={"t": MINUTE_MS})
+    assert find(archive) == ([], {"t": MINUTE_MS})
     never = find_lost_positions(archive, {("never", 0)}, {"never": [Root(0, "", None)]}, 2**62, lambda _: None)
-    assert never == LostPositions(positions=(), out_of_reach={})
+    assert never == ([], {})
 
 
 def test_a_snapshot_that_cannot_be_read_is_told(archive: Archive) -> None:
@@ -152,7 +146,7 @@ def test_what_ended_in_a_topic_that_was_still_there_is_none(archive: Archive) ->
     snap(archive, 2, {"g": {}})
     for alive_ms, state in ((3 * MINUTE_MS, [State.TOPIC_DELETED]), (3 * MINUTE_MS + 1, [])):
         found = find(archive, {"t": [Root(0, "", 0, alive_ms)]})
-        assert [one.state for one in found.positions] == state
+        assert [one.state for one in found[0]] == state
 
 
 def test_who_could_not_be_asked_behind_the_last_one_is_unknown(archive: Archive) -> None:
@@ -180,7 +174,7 @@ def test_snapshots_are_read_back_only_to_when_the_topic_was_there(
         take(search, snapshot)
 
     monkeypatch.setattr(lost_positions._Search, "take", noted)
-    assert not find(archive, {"t": [Root(0, "", 0, 10 * MINUTE_MS)]}).positions
+    assert not find(archive, {"t": [Root(0, "", 0, 10 * MINUTE_MS)]})[0]
     assert reads == [4 * MINUTE_MS]
 
 
@@ -191,23 +185,11 @@ def test_a_snapshot_that_names_no_topic_is_read_without_its_groups(archive: Arch
     snap(archive, 5, groups, missing=['\n "duration_ms": 9,', "[", "]\n ]", "ü"])
     snap(archive, 6, {})
     stream = f"group-positions/{DAY}"
-    whole = list(newest_first(archive, 2**62, pytest.fail))
-    light = list(newest_first(archive, 2**62, pytest.fail, {"t"}))
+    whole = list(SnapshotReader(archive, 2**62, pytest.fail).newest_first())
+    light = list(SnapshotReader(archive, 2**62, pytest.fail, {"t"}).newest_first())
     assert light == [replace(one, groups={}) for one in whole]
-    assert list(newest_first(archive, 2**62, pytest.fail, {"other"})) == [whole[0], whole[1]]
+    assert list(SnapshotReader(archive, 2**62, pytest.fail, {"other"}).newest_first()) == [whole[0], whole[1]]
     content, _ = archive.store.get(archive.layout.fact_key(stream, 0)) or (b"", {})
     assert is_as_written(content)
     for changed in (content.replace(b"300000", b"300001"), content.replace(b'"sha256"', b'"sha257"')):
         assert not is_as_written(changed)
-
-
-def test_looking_back_is_quick(archive: Archive) -> None:
-    everyone = {f"group-{number}": {"other": {0: number}} for number in range(200)}
-    snap(archive, 0, {"g": {"t": {0: 1}}})
-    for minute in range(1, 100):
-        snap(archive, minute, everyone)
-    started_s = process_time()
-    assert told(find(archive)) == [("g", 0, 1, State.TOPIC_DELETED)]
-    light_s, started_s = process_time() - started_s, process_time()
-    assert len(list(newest_first(archive, 2**62, pytest.fail))) == 100
-    assert light_s < (process_time() - started_s) / 2

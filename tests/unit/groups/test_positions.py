@@ -1,6 +1,5 @@
 """Positions as of a time against brokers that are simulated (tests/support/simulated_offsets.py), and by hand."""
 
-import random
 from collections.abc import Sequence
 
 import pytest
@@ -9,7 +8,7 @@ from archiver.codec.selection import LAST_LONG
 from archiver.groups.log.doubts import Doubt, Survivors
 from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED, Root
 from archiver.groups.positions.archived_position import UNKNOWN_MS, ArchivedPosition, Cause, State
-from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.positions_as_of import positions_as_of
 from tests.support import simulated_backups
 from tests.support.commit_frames import Row, commit_value, position_key, text
 from tests.support.simulated_offsets import (
@@ -35,7 +34,7 @@ def place_of(one: ArchivedPosition) -> Place:
 
 def check_true(simulated: Simulated, archived: Archived, until_ms: int) -> list[ArchivedPosition]:
     """Everything that is told for sure is true, and nothing is told twice."""
-    found = list(PositionsAsOf(archived.logs(until_ms), simulated.roots()))
+    found = list(positions_as_of(archived.logs(until_ms), simulated.roots()))
     true = simulated.truth(until_ms, archived.ends)
     assert len({(place_of(one), one.life) for one in found}) == len(found)
     for one in found:
@@ -85,7 +84,7 @@ def check_last(archived: Archived, life: int, one: ArchivedPosition) -> None:
 
 def check_known_again(simulated: Simulated, archived: Archived, found: Sequence[ArchivedPosition]) -> None:
     for one in [one for one in found if one.state is State.UNKNOWN and one.known_from_ms != UNKNOWN_MS][:3]:
-        later = PositionsAsOf(archived.logs(one.known_from_ms), simulated.roots())
+        later = positions_as_of(archived.logs(one.known_from_ms), simulated.roots())
         states = {each.life: each.state for each in later if place_of(each) == place_of(one)}
         assert states.get(one.life, State.AMBIGUOUS) is not State.UNKNOWN, one
         assert {one.life, AMBIGUOUS} & states.keys(), one  # of fewer rows less may be told of their lives
@@ -129,7 +128,7 @@ def test_where_nothing_is_missing_and_topics_live_once_all_is_known(seed: int) -
         found = check_true(simulated, archived, until_ms)
         assert not [one for one in found if one.state in {State.UNKNOWN, State.AMBIGUOUS}]
         assert {place_of(one) for one in found} == {place for place, _ in simulated.truth(until_ms, archived.ends)}
-    assert not [one for one in PositionsAsOf(archived.logs(), {}) if one.life != NOT_ARCHIVED]
+    assert not [one for one in positions_as_of(archived.logs(), {}) if one.life != NOT_ARCHIVED]
 
 
 # --- commits in transactions
@@ -173,7 +172,7 @@ def test_the_time_of_each_commit_of_one_that_waits_for_its_marker() -> None:
 
     def told(until_ms: int) -> dict[str, tuple[State, int, int]]:
         log = archived_log(0, written, [], 9, until_ms)
-        return {one.group: (one.state, one.offset, one.other_offset) for one in PositionsAsOf([log], roots)}
+        return {one.group: (one.state, one.offset, one.other_offset) for one in positions_as_of([log], roots)}
 
     assert told(1_500) == {"g": (State.SET, 10, -1)}
     assert told(3_000) == {"g": (State.AMBIGUOUS, 10, 100), "h": (State.SET, 7, -1)}
@@ -185,15 +184,11 @@ def test_the_time_of_each_commit_of_one_that_waits_for_its_marker() -> None:
 
 def check_dying(seeds: range) -> None:
     for seed in seeds:
-        check_dying_once(seed)
-
-
-def check_dying_once(seed: int) -> None:
-    simulated = simulate(seed, World(dies=True, has_skew=seed % 2 == 0, recreates=seed % 3 == 0))
-    archived = simulated.archive()
-    for until_ms in [*simulated.times[::6], LAST_LONG]:
-        found = check_true(simulated, archived, until_ms)
-        check_nothing_left_out(simulated, archived, until_ms, found)
+        simulated = simulate(seed, World(dies=True, has_skew=seed % 2 == 0, recreates=seed % 3 == 0))
+        archived = simulated.archive()
+        for until_ms in [*simulated.times[::6], LAST_LONG]:
+            found = check_true(simulated, archived, until_ms)
+            check_nothing_left_out(simulated, archived, until_ms, found)
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
@@ -224,26 +219,6 @@ def test_of_an_idle_log_that_was_compacted_and_read_to_its_end_all_is_known() ->
         # Where one was removed with its topic, the value before that may have been taken.
         assert not [one for one in told if one.state is State.UNKNOWN and one.removed_at == -1]
     assert lacking > 200
-
-
-def test_a_backup_that_follows_the_log_closely_doubts_no_more_than_without_the_stable_end() -> None:
-    lacking = 0
-    for seed in range(40):
-        simulated = simulate(seed, World())
-        for log in simulated.logs:
-            ends = sorted({*range(2, len(log), 4), len(log)})
-            runs = [
-                simulated_backups.Run(min(end + 1, len(log)), end, log[end - 1].stamp_ms + 50 * MINUTE_MS)
-                for end in ends
-                if end
-            ]
-            told = [
-                simulated_backups.read_log_in_runs(random.Random(seed), log, runs, untouched=1, tells_stable_end=tells)
-                for tells in (True, False)
-            ]
-            assert told[0] == told[1]
-            lacking += len(told[0][1])
-    assert lacking > 20
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -314,7 +289,7 @@ def told_of(
         )
         for number, these in enumerate([rows, others])
     ]
-    return list(PositionsAsOf(logs, {"x": roots}))
+    return list(positions_as_of(logs, {"x": roots}))
 
 
 def states_of(found: Sequence[ArchivedPosition]) -> dict[str, tuple[State, int]]:
@@ -339,14 +314,6 @@ def test_what_compaction_may_have_taken_is_unknown_and_never_none() -> None:
     assert states_of(told_of(rows, LAST_LONG, eaten)) == last
 
 
-@pytest.mark.parametrize(
-    "rows", [[row("a", 1, 10), row("a", None, 500_000)], [row("b", 1, 10), row("a", None, 500_000)]]
-)
-def test_a_later_removal_may_have_made_compaction_take_a_commit(rows: Sequence[Row]) -> None:
-    found = states_of(told_of(rows, 20, Doubt(1, 2, needs_later=True)))
-    assert found["a"][0] is State.UNKNOWN
-
-
 def test_what_is_missing_for_another_cause_may_be_a_removal() -> None:
     rows = [row("a", 1, 10), row("b", 2, 20)]
     assert states_of(told_of(rows, LAST_LONG, Doubt(1, 2, needs_later=False))) == {
@@ -357,12 +324,6 @@ def test_what_is_missing_for_another_cause_may_be_a_removal() -> None:
         "a": (State.UNKNOWN, 1),
         "b": (State.UNKNOWN, 2),
     }
-
-
-def test_what_was_compacted_for_a_record_that_is_missing_is_unknown() -> None:
-    rows = [row("a", 1, 10), row("b", 1, 20), row("b", 2, 400_000)]
-    missing = Doubt(1, 2, needs_later=True), Doubt(8, 8, needs_later=False)
-    assert states_of(told_of(rows, 300_000, *missing))["a"] == (State.UNKNOWN, 1)
 
 
 def test_a_removal_whose_commit_is_missing_is_told() -> None:
@@ -453,10 +414,6 @@ def test_a_record_without_a_time_is_unknown_as_of_a_time_alone() -> None:
     assert told_of(rows, LAST_LONG)[-1].state in {State.REMOVED, State.TOPIC_DELETED}  # at no known time, and yet
 
 
-def test_an_offset_that_is_none_is_unknown() -> None:
-    assert states_of(told_of([row("a", 5, 10), row("a", -1, 20)], LAST_LONG))["a"][0] is State.UNKNOWN
-
-
 # --- lives
 
 
@@ -468,51 +425,11 @@ def test_what_stood_when_a_life_was_there_is_of_that_life() -> None:
     assert ("a", 0, State.SET, 2) in lives_of(told_of([*rows, *end], 13 * HOUR, roots=TWO))
 
 
-def test_what_stood_only_between_two_lives_may_be_of_a_third() -> None:
-    rows = [row("a", 1, 11 * HOUR), row("a", None, 12 * HOUR)]
-    assert lives_of(told_of(rows, LAST_LONG, roots=TWO)) == {("a", AMBIGUOUS, State.AMBIGUOUS, 1)}
-    known = [TWO[0]._replace(alive_ms=11 * HOUR + 30 * MINUTE_MS), TWO[1]]
-    assert lives_of(told_of(rows, LAST_LONG, roots=known)) == {("a", 0, State.TOPIC_DELETED, 1)}
-
-
-def test_the_end_of_the_log_may_be_where_a_topic_was_created_again() -> None:
-    """The archive of the log ends before the second topic was seen; nothing stands between."""
-    rows = [row("a", 1, 9 * HOUR), row("a", None, 12 * HOUR), row("b", 1, 13 * HOUR)]
-    assert lives_of(told_of(rows, LAST_LONG, roots=TWO)) == {
-        ("a", 0, State.AMBIGUOUS, 1),  # `b` may be of the same life, and then the topic was not deleted
-        ("b", AMBIGUOUS, State.AMBIGUOUS, 1),
-    }
-
-
-def test_a_position_stands_from_its_first_commit_on() -> None:
-    rows = [
-        row("a", 1, 9 * HOUR),
-        *(row("a", number, number * HOUR) for number in range(12, 16)),
-        row("b", 1, 15 * HOUR),
-    ]
-    found = lives_of(told_of(rows, 16 * HOUR, roots=TWO))
-    assert found == {("a", 0, State.SET, 15), ("b", 0, State.SET, 1)}
-
-
-def test_a_removal_that_may_be_missing_ends_what_stands() -> None:
-    rows = [row("a", 1, 9 * HOUR), row("a", 2, 15 * HOUR)]
-    assert lives_of(told_of(rows, 16 * HOUR, roots=TWO)) == {("a", 0, State.SET, 2)}
-    missing = Doubt(1, 2, needs_later=False)
-    found = lives_of(told_of(rows, 16 * HOUR, missing, roots=TWO))
-    assert ("a", AMBIGUOUS, State.AMBIGUOUS, 2) in found
-
-
 def test_a_removal_without_a_commit_is_of_what_stands_around_it() -> None:
     around = [row("b", 1, 9 * HOUR), row("a", None, 11 * HOUR), row("b", 2, 12 * HOUR), row("b", None, 13 * HOUR)]
     found = lives_of(told_of([*around, row("c", None, 14 * HOUR)], LAST_LONG, roots=TWO))
     assert ("a", 0, State.REMOVED, -1) in found
     assert ("c", AMBIGUOUS, State.REMOVED, -1) in found  # of any topic that had the name
-
-
-def test_without_any_time_nothing_is_guessed() -> None:
-    untold = [Root(0, "", None), Root(1, "", None)]
-    rows = [row("a", 1, 9 * HOUR), row("a", None, 12 * HOUR), row("a", 2, 13 * HOUR)]
-    assert {one.state for one in told_of(rows, LAST_LONG, roots=untold)} == {State.AMBIGUOUS}
 
 
 def test_an_id_that_the_archive_does_not_have_is_of_a_topic_without_one() -> None:

@@ -21,9 +21,10 @@ from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.errors import FalseFactsError, UsageError
 from archiver.groups.log.archived_log import read_log
+from archiver.groups.log.folds import Folds
 from archiver.groups.log.live_logs import LiveLog
 from archiver.groups.positions.archived_position import State
-from archiver.groups.positions.positions_as_of import PositionsAsOf
+from archiver.groups.positions.positions_as_of import positions_as_of
 from archiver.groups.positions.shown import PositionFilter, ShownGroups, show_groups
 from archiver.kafka.brokers.cluster import OpenTransaction
 from archiver.store.port import ObjectKind
@@ -188,10 +189,11 @@ def test_what_is_gone_from_the_end_of_a_log_makes_unknown_what_lies_before(tmp_p
     topic = find_topic(archive.handle, OFFSETS)
     shorter = replace(topic, partitions={0: topic.partitions[0].reaching(9, is_remembered=True)})
     problems: list[str] = []
-    log = read_log(archive.store, shorter, 0, LAST_LONG, problems.append)
-    assert {one.state for one in PositionsAsOf([log], {})} == {State.UNKNOWN}
-    earlier = read_log(archive.store, shorter, 0, NEW_YEAR_MS - 15 * HOUR, problems.append)
-    assert [(one.group, one.state) for one in PositionsAsOf([earlier], {})] == [("g", State.SET)]
+    folds = Folds.of(archive.handle, problems.append)
+    log = read_log(archive.store, shorter, 0, LAST_LONG, problems.append, folds)
+    assert {one.state for one in positions_as_of([log], {})} == {State.UNKNOWN}
+    earlier = read_log(archive.store, shorter, 0, NEW_YEAR_MS - 15 * HOUR, problems.append, folds)
+    assert [(one.group, one.state) for one in positions_as_of([earlier], {})] == [("g", State.SET)]
     assert len(problems) == 2
 
 
@@ -208,13 +210,6 @@ def test_a_partition_of_which_nothing_can_be_read_has_a_line(tmp_path: Path) -> 
     assert problems
     assert f"{OFFSETS}-1: archived up to offset 1, and nothing of it can be read" in list(groups_lines(found))
     assert groups_row(found, problems)["offsets_partitions"][1]["last_ms"] is None
-
-
-def test_a_log_that_has_nothing_up_to_a_time_tells_what_is_unknown_then(tmp_path: Path) -> None:
-    archive = LogArchive(tmp_path)
-    archive.put(OFFSETS, [commit("g", 4, -20 * HOUR)], skips=5)
-    (one,) = archive.shown(NEW_YEAR_MS - 25 * HOUR).positions
-    assert (one.position.state, one.position.known_from_ms) == (State.UNKNOWN, NEW_YEAR_MS - 20 * HOUR)
 
 
 def test_a_time_before_the_oldest_record_is_refused(tmp_path: Path) -> None:
@@ -244,7 +239,10 @@ def test_the_later_word_of_log_and_snapshot_is_shown_with_where_it_is_from(tmp_p
 
     def told(as_of_ms: int) -> list[tuple[str, int, str, str]]:
         found = archive.shown(as_of_ms)
-        return [(one.position.group, one.position.offset, one.position.state, one.source) for one in found.positions]
+        return [
+            (one.position.group, one.position.offset, one.position.state, one.position.source)
+            for one in found.positions
+        ]
 
     assert told(NEW_YEAR_MS + HOUR - 1) == [("g", 4, "set", "log"), ("h", 4, "set", "log"), ("k", 4, "removed", "log")]
     assert told(LAST_LONG) == [

@@ -12,23 +12,21 @@ import pytest
 from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED
 from archiver.groups.log.position_rows import NO_ROW
 from archiver.groups.positions.archived_position import ArchivedPosition, PositionSource, State
+from archiver.groups.target.application_decisions import UNSET, WantedPosition
 from archiver.groups.target.translation import (
-    UNSET,
     Fork,
     Kind,
     Reason,
     Remark,
     RestoredPartition,
-    TargetPartition,
     TranslatedPosition,
     translate,
-    translate_all,
 )
 from tests.support.offset_maps import map_of
 
 SEEN_MS = 1_790_000_000_000
 LATE_MS = SEEN_MS + 600_001
-TARGET = TargetPartition(topic="back", topic_id="B", partition=0)
+TARGET = WantedPosition("back", "B", 0)
 
 
 def committed(offset: int, epoch: int = -1, at_ms: int = SEEN_MS, **told: Any) -> ArchivedPosition:  # noqa: ANN401 - of any member
@@ -41,17 +39,19 @@ def restored(offsets: Sequence[int], **told: Any) -> RestoredPartition:  # noqa:
     target_start = told.pop("target_start", 0)
     offset_map = map_of(offsets, target_start=target_start, source_next=source_next)
     plain = RestoredPartition(
-        topic="orders",
         root=0,
-        life=0,
         held_life=0,
-        partition=0,
         target=TARGET,
         offset_map=offset_map,
         log_start=0,
         archive_end=offset_map.facts.source_next,
     )
     return replace(plain, **told)
+
+
+def translated(position: ArchivedPosition, partition: RestoredPartition) -> TranslatedPosition:
+    (found,) = translate([position], partition)
+    return found
 
 
 def where(found: TranslatedPosition) -> tuple[int, list[tuple[Kind, int | None]]]:
@@ -79,28 +79,22 @@ def where(found: TranslatedPosition) -> tuple[int, list[tuple[Kind, int | None]]
 )
 def test_the_first_restored_record_at_or_after_it(offset: int, there: int, remark: Remark) -> None:
     partition = restored([10, 11, 12, 20, 21], target_start=100, source_next=25, archive_end=30)
-    assert where(translate(committed(offset), partition)) == (there, [remark])
-    assert translate(committed(offset), partition).target == TARGET
+    assert where(translated(committed(offset), partition)) == (there, [remark])
+    assert translated(committed(offset), partition).target == TARGET._replace(offset=there, metadata="m")
 
 
 def test_at_the_tip_is_where_the_restore_ended_and_not_where_the_log_ends_now() -> None:
     """There is nothing of the log's end in what is given: only of its start."""
     partition = restored(range(5))
-    assert where(translate(committed(5), partition)) == (5, [(Kind.TIP, None)])
-    assert where(translate(committed(8), partition)) == (5, [(Kind.BEYOND, 3)])
-
-
-def test_beyond_the_archive_is_counted_from_the_later_of_both_ends() -> None:
-    """An archive may have lost its last objects since, or have gone on."""
-    assert where(translate(committed(9), restored(range(5), archive_end=3)))[1] == [(Kind.BEYOND, 4)]
-    assert where(translate(committed(9), restored(range(5), archive_end=8)))[1] == [(Kind.BEYOND, 1)]
+    assert where(translated(committed(5), partition)) == (5, [(Kind.TIP, None)])
+    assert where(translated(committed(8), partition)) == (5, [(Kind.BEYOND, 3)])
 
 
 def test_at_least_the_log_start_of_now() -> None:
     partition = restored(range(10), log_start=4)
-    assert where(translate(committed(1), partition)) == (4, [(Kind.EXACT, None), (Kind.RAISED, 3)])
-    assert where(translate(committed(4), partition)) == (4, [(Kind.EXACT, None)])
-    assert where(translate(committed(10), replace(partition, log_start=12))) == (
+    assert where(translated(committed(1), partition)) == (4, [(Kind.EXACT, None), (Kind.RAISED, 3)])
+    assert where(translated(committed(4), partition)) == (4, [(Kind.EXACT, None)])
+    assert where(translated(committed(10), replace(partition, log_start=12))) == (
         12,
         [(Kind.TIP, None), (Kind.RAISED, 2)],
     )
@@ -108,10 +102,10 @@ def test_at_least_the_log_start_of_now() -> None:
 
 def test_of_two_offsets_the_lower_one_is_taken_and_the_other_one_told() -> None:
     partition = restored(range(10))
-    found = translate(committed(3, other_offset=7, state=State.AMBIGUOUS), partition)
+    found = translated(committed(3, other_offset=7, state=State.AMBIGUOUS), partition)
     assert found.is_set
     assert where(found) == (3, [(Kind.EXACT, None), (Kind.EARLIER, 7)])
-    assert where(translate(committed(7, other_offset=3, state=State.AMBIGUOUS), partition)) == (
+    assert where(translated(committed(7, other_offset=3, state=State.AMBIGUOUS), partition)) == (
         3,
         [(Kind.EXACT, None), (Kind.EARLIER, 7)],
     )
@@ -119,19 +113,13 @@ def test_of_two_offsets_the_lower_one_is_taken_and_the_other_one_told() -> None:
         committed(-1, other_offset=7, state=State.AMBIGUOUS),
         committed(3, state=State.AMBIGUOUS),
     ):  # of one of the two nothing is known
-        assert translate(lone, partition).reason is Reason.AMBIGUOUS
-
-
-def test_of_a_partition_without_a_restored_record() -> None:
-    partition = restored([], source_next=0, archive_end=7)
-    assert where(translate(committed(0), partition)) == (0, [(Kind.BEHIND, None)])
-    assert where(translate(committed(7), partition)) == (0, [(Kind.TIP, None)])
+        assert translated(lone, partition).reason is Reason.AMBIGUOUS
 
 
 def test_where_nothing_was_put_behind_other_records_nobody_is_set_behind_these() -> None:
     partition = restored([], source_next=0, archive_end=7, target_start=3)
-    assert translate(committed(6), partition).reason is Reason.NOTHING_RESTORED
-    assert where(translate(committed(7), partition)) == (3, [(Kind.TIP, None)])  # it had read all of the source
+    assert translated(committed(6), partition).reason is Reason.NOTHING_RESTORED
+    assert where(translated(committed(7), partition)) == (3, [(Kind.TIP, None)])  # it had read all of the source
 
 
 @pytest.mark.parametrize(
@@ -150,16 +138,9 @@ def test_where_nothing_was_put_behind_other_records_nobody_is_set_behind_these()
 )
 def test_what_is_not_set(told: dict[str, Any], reason: Reason | None) -> None:
     position = committed(3)._replace(**told)
-    found = translate(position, restored(range(5)))
+    found = translated(position, restored(range(5)))
     assert (found.reason, found.position) == (reason, position)
     assert found.offset == (3 if reason is None else UNSET)
-
-
-def test_many_keep_their_order() -> None:
-    positions = [committed(4), committed(2, state=State.REMOVED), committed(0)]
-    found = translate_all(positions, restored(range(5)))
-    assert [(one.position, one.offset) for one in found] == list(zip(positions, [4, UNSET, 0], strict=True))
-    assert translate_all([], restored([])) == []
 
 
 @pytest.mark.parametrize("count", [200_000, pytest.param(1_000_000, marks=pytest.mark.long)])
@@ -167,7 +148,7 @@ def test_a_million_take_seconds(count: int) -> None:
     positions = [committed(offset) for offset in range(count)]
     partition = restored([*range(0, count * 9 // 10, 3)], forks=(fork(),), held_life=1)
     begun_s = time.process_time()
-    assert len(translate_all(positions, partition)) == len(positions)
+    assert len(translate(positions, partition)) == len(positions)
     assert time.process_time() - begun_s < 30 * count / 1_000_000
 
 
@@ -210,31 +191,8 @@ EXACT = (Kind.EXACT, None)
 def test_above_a_branch_when_the_child_was_restored(
     position: ArchivedPosition, told: dict[str, Any], expected: object
 ) -> None:
-    partition = restored(range(110), forks=(fork(**told),), life=1, held_life=1)
-    assert where(translate(position, partition)) == expected
-
-
-@pytest.mark.parametrize(
-    ("position", "told", "expected"),
-    [
-        (committed(97, 3), {}, (97, [EXACT])),
-        (committed(95, 4), {}, (95, [EXACT])),
-        (committed(97, 4), {}, (95, [EXACT, BRANCH])),
-        (committed(97, -1), {}, (95, [EXACT, BRANCH])),
-        (committed(103, -1, LATE_MS), {}, (95, [EXACT, BRANCH])),
-        (committed(97, 3), {"child_epoch": 3}, (95, [EXACT, BRANCH])),
-        (committed(97, 2), {"child_epoch": 3}, (97, [EXACT])),
-        # A reader of the child that has met no record there yet, only what is skipped, has the parent's epoch.
-        (committed(97, 3), {"child_first": 97}, (95, [EXACT, BRANCH])),
-        (committed(97, 3), {"child_first": 96}, (97, [EXACT])),
-    ],
-)
-def test_above_a_branch_when_the_parent_was_restored(
-    position: ArchivedPosition, told: dict[str, Any], expected: object
-) -> None:
-    """What may be of the child has no counterpart: its records are not those of the parent."""
-    partition = restored(range(100), forks=(fork(**told),), held_life=0)
-    assert where(translate(position, partition)) == expected
+    partition = restored(range(110), forks=(fork(**told),), held_life=1)
+    assert where(translated(position, partition)) == expected
 
 
 def test_several_branches_one_after_the_other() -> None:
@@ -243,11 +201,11 @@ def test_several_branches_one_after_the_other() -> None:
         fork(life=2, offset=40, child_first=40, parent_next=70, child_epoch=4, parent_epoch=3),
         fork(life=5, offset=80, child_first=80, parent_next=90, child_epoch=6, parent_epoch=5),
     )
-    newest = restored(range(100), forks=forks, life=5, held_life=5)
-    assert [translate(committed(55, epoch), newest).offset for epoch in (1, 2, 3, 4, 6)] == [40, 40, 40, 55, 55]
-    assert [translate(committed(85, epoch), newest).offset for epoch in (1, 3, 4, 5, 6)] == [40, 40, 80, 80, 85]
-    middle = restored(range(70), forks=forks, life=1, held_life=1)
-    assert [translate(committed(55, epoch), middle).offset for epoch in (1, 2, 3, 4, 6)] == [50, 55, 55, 40, 40]
+    newest = restored(range(100), forks=forks, held_life=5)
+    assert [translated(committed(55, epoch), newest).offset for epoch in (1, 2, 3, 4, 6)] == [40, 40, 40, 55, 55]
+    assert [translated(committed(85, epoch), newest).offset for epoch in (1, 3, 4, 5, 6)] == [40, 40, 80, 80, 85]
+    middle = restored(range(70), forks=forks, held_life=1)
+    assert [translated(committed(55, epoch), middle).offset for epoch in (1, 2, 3, 4, 6)] == [50, 55, 55, 40, 40]
 
 
 # --- random logs
@@ -356,7 +314,7 @@ def check_commit(
     epoch = rng.choice((epoch_below(log, offset),) * 3 + (-1,))
     # Long after a branch was seen nobody commits to the log before it.
     at_ms = SEEN_MS * life + rng.choice((0, 700_000)) if life else 0
-    found = translate(committed(offset, epoch, at_ms), partition)
+    found = translated(committed(offset, epoch, at_ms), partition)
     if found.reason is Reason.NOTHING_RESTORED:
         assert (chosen, start) == ([], 7)
         return {"nothing restored"}

@@ -11,7 +11,7 @@ from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.groups.positions.archived_position import ArchivedPosition, State
 from archiver.groups.positions.shown import PositionFilter, show_groups
-from archiver.restore.groups.deleted_positions import with_lost_positions
+from archiver.restore.groups.removed_positions import with_lost_positions
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offsets_archive import OffsetsArchive, refuse_problem
 from tests.support.records import Rec

@@ -15,11 +15,15 @@ from archiver.errors import UsageError
 from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED
 from archiver.groups.log.position_rows import NO_ROW
 from archiver.groups.positions.archived_position import ArchivedPosition, Cause, State
-from archiver.groups.target.application_decisions import PositionOutcome
-from archiver.groups.target.application_report import ApplicationReport, GroupReport, PositionReport
-from archiver.groups.target.backup_groups import archivers_groups, groups_left_out
-from archiver.groups.target.translation import RestoredPartition, TargetPartition
-from archiver.groups.target.wanted_positions import WantedPosition
+from archiver.groups.target.application_decisions import (
+    ApplicationReport,
+    Decision,
+    GroupReport,
+    PositionOutcome,
+    WantedPosition,
+)
+from archiver.groups.target.backup_groups import groups_left_out
+from archiver.groups.target.translation import RestoredPartition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group_positions import GroupPosition
 from archiver.restore.groups.group_restore import GroupPlan, parse_group_renames, plan_group_positions, with_set_earlier
@@ -37,12 +41,9 @@ def position(group: str, topic: str = "orders", partition: int = 0, offset: int 
 
 def restored_partition(number: int, target: str, root: int) -> RestoredPartition:
     return RestoredPartition(
-        topic="orders",
         root=root,
-        life=root,
         held_life=root,
-        partition=number,
-        target=TargetPartition(topic=target, topic_id=f"id of {target}", partition=number),
+        target=WantedPosition(target, f"id of {target}", number),
         offset_map=map_of(range(2, 10)),
         log_start=0,
         archive_end=10,
@@ -77,9 +78,9 @@ def planned(
     renames: Mapping[str, str] | None = None,
     unreadable: Mapping[str, str] | None = None,
 ) -> GroupPlan:
-    restored = RestoredTopics(restore_id="mine", cluster_id="c", topics=topics, unreadable=unreadable or {})
+    restored = RestoredTopics(restore_id="mine", topics=topics, unreadable=unreadable or {})
     return plan_group_positions(
-        positions, restored, renames=renames or {}, own_groups={"backup"}, backup_groups={"backup"}
+        positions, restored, renames=renames or {}, own_groups={"backup"}, backup_group="backup"
     )
 
 
@@ -160,8 +161,8 @@ def test_the_group_without_a_name_is_left_out_with_a_warning() -> None:
         ),
         positions,
     )
-    restored = RestoredTopics(restore_id="mine", cluster_id="c", topics=(topic_of(),), unreadable={})
-    plan = plan_group_positions(positions, restored, renames={}, own_groups=own)
+    restored = RestoredTopics(restore_id="mine", topics=(topic_of(),), unreadable={})
+    plan = plan_group_positions(positions, restored, renames={}, own_groups=own, backup_group="backup")
     assert ([one.group for one in plan.groups], plan.is_whole) == (["a"], True)
     assert [one.startswith("the group without a name is skipped") for one in plan.warnings] == [True]
     assert planned([position("a")], topic_of()).warnings == []
@@ -257,7 +258,7 @@ def test_the_archivers_own_groups_are_known_by_name_and_by_what_they_commit() ->
         position("mixed", partition=1, metadata="mine"),
         position("unknown", offset=-1, state=State.UNKNOWN),
     ]
-    assert archivers_groups(config, positions) == {own, f"{own}-a", "other archive", "instances"}
+    assert groups_left_out(config, positions) == {own, f"{own}-a", "other archive", "instances"}
 
 
 @pytest.mark.parametrize(("at_offset", "why"), [(5, "another life of its topic"), (9, "ambiguous")])
@@ -271,9 +272,7 @@ def test_what_is_ambiguous_and_older_than_a_word_of_the_restored_life_is_not_its
 
 
 def applied(outcome: PositionOutcome, group: str = "a", partition: int = 0) -> ApplicationReport:
-    one = PositionReport(
-        topic="back", partition=partition, before=None, wanted=None, after=GroupPosition(offset=1), outcome=outcome
-    )
+    one = Decision("back", "", partition, None, None, outcome, GroupPosition(offset=1))
     groups = [GroupReport(group=group, source_group="a", positions=[one])]
     return ApplicationReport(restore_id="mine", groups=groups, is_rollback=False, is_dry_run=False, expiry_ms=None)
 

@@ -12,7 +12,7 @@ from archiver.archive.segments.segment_facts import PartFacts
 from archiver.codec.selection import ALL_RECORDS
 from archiver.errors import NotWholeError, UsageError
 from archiver.kafka.records.produce import ProducerIdentity
-from archiver.restore.groups.target_notes import NotedTargets, list_targets, read_noted_targets
+from archiver.restore.groups.restored_partitions import NotedTarget, list_targets, read_noted_targets
 from archiver.restore.plan import noted_plan
 from archiver.restore.plan.claim_stream import partition_claims
 from archiver.restore.plan.claims import PartitionClaim
@@ -63,7 +63,7 @@ def archive() -> Archive:
     return Archive(MemoryStore(), LAYOUT)
 
 
-def read(archive: Archive, *targets: str) -> NotedTargets:
+def read(archive: Archive, *targets: str) -> tuple[list[NotedTarget], dict[str, str]]:
     return read_noted_targets(archive, "mine", "c", targets, dict.fromkeys(targets, "A"))
 
 
@@ -86,21 +86,20 @@ def test_each_target_by_itself(archive: Archive) -> None:
     append_fact(archive, "restores/mine/good/2", lambda _: {"format": 1, "target_topic_id": "old"})
     append_fact(archive, "restores/mine/bad/plan", lambda _: {"format": 1, "target": "good"})
     append_fact(archive, "restores/mine/wrong/plan", lambda _: {"format": 1, "target": "wrong", "partitions": [{}]})
-    found = read(archive, "good", "again", "elsewhere", "bad", "wrong", "none")
-    good, again, elsewhere = found.targets
+    (good, again, elsewhere), refused = read(archive, "good", "again", "elsewhere", "bad", "wrong", "none")
     assert (good.plan.source, good.plan.life, good.plan.repartition, good.problem) == ("orders", 1, None, "")
     assert list(good.claims) == [0]
     assert "not a claim of a restore" in good.refused[1]
     assert "of an earlier topic of that name" in good.refused[2]
     assert ("created again since" in again.problem, "another cluster" in elsewhere.problem) == (True, True)
     assert (again.claims, again.refused) == ({}, {})
-    assert found.refused.keys() == {"bad", "wrong", "none"}
-    assert "of target 'good'" in found.refused["bad"]
+    assert refused.keys() == {"bad", "wrong", "none"}
+    assert "of target 'good'" in refused["bad"]
 
 
 def test_a_target_that_is_gone_is_told(archive: Archive) -> None:
     note(archive, plan_of("good"), "A")
-    (found,) = read_noted_targets(archive, "mine", "c", ["good"], {}).targets
+    (found,) = read_noted_targets(archive, "mine", "c", ["good"], {})[0]
     assert found.problem == "topic good is not on the cluster"
 
 
@@ -112,7 +111,7 @@ def test_the_last_object_of_a_plan(
     monkeypatch.setattr(noted_plan, "_MOST_WHOLE", most_whole)
     monkeypatch.setattr(noted_plan, "_PIECE", 2)
     note(archive, plan_of("good", objects), "A")
-    (found,) = read(archive, "good").targets
+    (found,) = read(archive, "good")[0]
     last = last_object(archive, found.stream, found.plan.partitions[0])
     assert last == (key_of(10 * objects - 10) if objects else None)
 

@@ -12,8 +12,7 @@ from archiver.config.model import ArchiverConfig
 from archiver.groups.positions import shown
 from archiver.groups.positions.archived_position import ArchivedPosition
 from archiver.groups.positions.shown import PositionFilter, ShownGroups, ShownPosition
-from archiver.restore.groups.group_restore import GroupRequest
-from archiver.restore.groups.unmatched_groups import unmatched_problem
+from archiver.restore.groups.group_restore import GroupRequest, unmatched_problem
 from archiver.store.address import group_of
 from tests.support.memory_store import MemoryStore
 from tests.unit.restore.test_group_restore import position
@@ -27,7 +26,7 @@ def problem(
     patch: pytest.MonkeyPatch, positions: Sequence[ArchivedPosition], sources: Collection[str], topics: str = ".*"
 ) -> str:
     def show(_archive: object, wanted: PositionFilter, *_: object) -> ShownGroups:
-        found = [ShownPosition(position=one, source="log", lag=None) for one in positions if wanted.wants(one)]
+        found = [ShownPosition(position=one, lag=None) for one in positions if wanted.wants(one)]
         return ShownGroups(positions=found, logs=(), snapshot_ms=None)
 
     patch.setattr(shown, "show_groups", show)

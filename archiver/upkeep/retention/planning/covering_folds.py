@@ -70,7 +70,7 @@ class CoveringFolds:
         folds = self._folds(number, problems)
         newest = folds.newest(self._reaches(number), number)
         if newest is None or newest.facts.next < sweep.fold_next:
-            run_fold(self.archive, folds, plan_fold(self.topic, folds, number, sweep.fold_next))
+            run_fold(folds, plan_fold(self.topic, folds, number, sweep.fold_next))
             folds = self._folds(number, problems)
         fold = folds.newest(self._reaches(number), number, until_ms=self.known_ms)
         if fold is None or fold.facts.next < sweep.fold_next:

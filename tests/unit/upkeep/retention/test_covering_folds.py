@@ -199,7 +199,7 @@ def test_a_forged_fold_stands_for_nothing(lost: int, until: int) -> None:
     """It is whole in itself, and lacks a record of an object below its end, at the sweep's boundary, below it or above."""
     archive, forged = ten(), ten(lost=lost)
     folds = Folds.of(forged.archive, pytest.fail)
-    run_fold(forged.archive, folds, plan_fold(forged.topic(), folds, 0, until))
+    run_fold(folds, plan_fold(forged.topic(), folds, 0, until))
     archive.store.objects |= {key: forged.store.objects[key] for key in folds_of(forged)}
     done = Sweeper(archive, KNOWN_MS if until <= 12 else KNOWN_MS + 2 * DAY_MS).run()
     assert not done.deleted
@@ -222,7 +222,7 @@ def test_verify_compares_each_fold_with_the_objects_that_stand() -> None:
     forged = ten(lost=6)
     folds = Folds.of(forged.archive, pytest.fail)
     for until in (12, 14):  # the second one lacks a record of an object that still stands
-        run_fold(forged.archive, folds, plan_fold(forged.topic(), folds, 0, until))
+        run_fold(folds, plan_fold(forged.topic(), folds, 0, until))
         folds = Folds.of(forged.archive, pytest.fail)
     fact = archive.archive.layout.fact_key("group-folds/0/0", 1)
     archive.store.objects |= {key: forged.store.objects[key] for key in folds_of(forged) if key.endswith(".avro")}
