@@ -219,7 +219,7 @@ BUILDS: Final[Mapping[str, Build]] = {
         (
             Change(
                 "backup/partition/log_agreement.py",
-                "return end.leader_epoch < feed.fetched_epoch or end.end_offset < feed.fetch_offset",
+                "return end.leader_epoch < feed.fetches.epoch or end.end_offset < feed.fetches.offset",
                 "return end.end_offset < 0",
             ),
         ),

@@ -78,8 +78,8 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis: 
             # The client pauses before its next request, as the quota asks. Batches above the quota's window never arrive.
             what = f"{source}: nothing but throttled answers; raise this client's consumer_byte_rate"
             return Retry(KafkaTemporaryError(what, cause=cause))
-        case FetchProblem.OFFSET_OUT_OF_RANGE if feed.replica is not None:
-            what = f"{source}: the follower {feed.replica} does not have offset {feed.fetch_offset}"
+        case FetchProblem.OFFSET_OUT_OF_RANGE if feed.fetches.replica is not None:
+            what = f"{source}: the follower {feed.fetches.replica} does not have offset {feed.fetches.offset}"
             return Retry(KafkaTemporaryError(what, cause=cause), Way.ELSEWHERE)
         case FetchProblem.OFFSET_OUT_OF_RANGE:
             return await _judge_gap(client, feed)
@@ -90,29 +90,31 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis: 
         case FetchProblem.DENIED:
             return KafkaError(f"{source}: may not be read; grant this user Read on topic {feed.source.topic}")
         case _:
-            return KafkaError(f"{source}: fetch at offset {feed.fetch_offset}: broker error {answer.error_code}")
+            return KafkaError(f"{source}: fetch at offset {feed.fetches.offset}: broker error {answer.error_code}")
 
 
 async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Diagnosis:
     """Judge two empty answers for a partition that was first in the requests and has records ahead. The position moves only if no record is proved to exist."""
-    what = f"{feed.source}: nothing comes at offset {feed.fetch_offset}"
-    if feed.replica is not None:
-        what = f"{what} from the follower {feed.replica}, though its leader has offsets up to {feed.last_stable}"
+    what = f"{feed.source}: nothing comes at offset {feed.fetches.offset}"
+    if feed.fetches.replica is not None:
+        what = (
+            f"{what} from the follower {feed.fetches.replica}, though its leader has offsets up to {feed.last_stable}"
+        )
         way = Way.FROM_LEADER if lasted_s > _FOLLOWER_S else Way.SAME
         return Retry(KafkaTemporaryError(what, cause="FOLLOWER_BEHIND"), way)
     try:
-        emptiness = await prove_empty(client, feed.target)
+        emptiness = await prove_empty(client, feed.fetches.target)
     except KafkaTemporaryError as error:
         return Retry(error)
     except KafkaError as error:
         return error
-    if emptiness.reaches > feed.fetch_offset:
+    if emptiness.reaches > feed.fetches.offset:
         return PassOver(min(emptiness.reaches, feed.end_offset), stable_end=emptiness.reaches)
     if feed.has_end:
         offsets = await _offsets(client, feed)
         if isinstance(offsets, PartitionOffsets) and offsets.high_watermark < feed.end_offset:
             return _cut_back(feed, offsets.high_watermark)
-    what = f"{what}, though the end is {feed.known_end}; {emptiness.advice(feed.fetch_offset)}"
+    what = f"{what}, though the end is {feed.known_end}; {emptiness.advice(feed.fetches.offset)}"
     return Retry(KafkaTemporaryError(what, cause="EMPTY"), Way.ALONE)
 
 
@@ -128,12 +130,12 @@ async def _judge_gap(client: KafkaClient, feed: Feed) -> Diagnosis:
     offsets = await _offsets(client, feed)
     if not isinstance(offsets, PartitionOffsets):
         return offsets
-    if feed.fetch_offset < offsets.log_start:
+    if feed.fetches.offset < offsets.log_start:
         return Skip(offsets.log_start)
-    if feed.fetch_offset > offsets.high_watermark or offsets.leader_epoch < feed.fetched_epoch:
+    if feed.fetches.offset > offsets.high_watermark or offsets.leader_epoch < feed.fetches.epoch:
         # The position is above the end; or it is in range, and the log does not know the epoch that we have read.
         return _parted(feed)
-    what = f"{feed.source}: refused at offset {feed.fetch_offset}, which its leader says it has"
+    what = f"{feed.source}: refused at offset {feed.fetches.offset}, which its leader says it has"
     return Retry(KafkaTemporaryError(what, cause="OFFSET_OUT_OF_RANGE"))
 
 
@@ -166,6 +168,6 @@ async def _offsets(client: KafkaClient, feed: Feed) -> PartitionOffsets | Diagno
 
 def _parted(feed: Feed) -> CutBackError:
     return CutBackError(
-        f"{feed.source}: what was read of it reaches offset {feed.fetch_offset}, and the log there is not the one that was"
+        f"{feed.source}: what was read of it reaches offset {feed.fetches.offset}, and the log there is not the one that was"
         " read: the log was cut back"
     )

@@ -52,7 +52,7 @@ async def watch_transactions(
 async def learn_open_transactions(client: KafkaClient, feed: Feed) -> None:
     """Ask the broker which transactions hold back the last stable offset of a partition."""
     try:
-        feed.note_open_transactions(await client.open_transactions(*feed.key))
+        feed.open_transactions = tuple(await client.open_transactions(*feed.key))
     except (KafkaError, KafkaTemporaryError) as error:
         log.warning("%s: who holds back the last stable offset is not known: %s", feed.source, error)
 

@@ -76,14 +76,14 @@ async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchErro
 async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Diagnosis:
     copies: list[Copy] = []
     for node in await client.replicas_in_sync(*feed.key):
-        answer = await _ask(client, node, feed, feed.fetch_offset)
+        answer = await _ask(client, node, feed, feed.fetches.offset)
         if answer.error in _SAYS_MORE and not copies:  # of the leader: retention may have moved on
             return await judge(client, feed, answer)
         _refuse_none(node, answer)
         fault = await asyncio.to_thread(
             fault_of,
             answer.records,
-            feed.fetch_offset,
+            feed.fetches.offset,
             answer.aborted,
             feed.writer.batches.most_bytes,
             feed.writer.decoding,
@@ -95,7 +95,7 @@ async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> 
         if isinstance(fault, MisplacedBatchError):
             continue
         head = _head_of(answer.records)
-        if head is not None and head.is_as_written and head.base_offset <= feed.fetch_offset <= head.last_offset:
+        if head is not None and head.is_as_written and head.base_offset <= feed.fetches.offset <= head.last_offset:
             break  # the checksum matches: no replica has other bytes
     return await _judge_for_good(client, feed, copies)
 
@@ -112,7 +112,7 @@ async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetc
     The end of the log is asked for after the batch came, because the batch may have been appended just before.
     """
     size = first_batch_bytes(answer.records)
-    more = await _ask(client, node, feed, feed.fetch_offset, most_bytes=size + _OFFSET_BYTES)
+    more = await _ask(client, node, feed, feed.fetches.offset, most_bytes=size + _OFFSET_BYTES)
     _refuse_none(node, more)
     if more.records[:size] != answer.records[:size]:
         raise KafkaTemporaryError(f"broker {node} sends another batch each time")
@@ -121,18 +121,22 @@ async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetc
     is_last = len(behind) < _OFFSET_BYTES
     after = last_stable if is_last else first_batch_offset(behind)
     head = _head_of(answer.records)
-    if head is None or feed.fetch_offset <= head.last_offset < min(after, last_stable):
+    if head is None or feed.fetches.offset <= head.last_offset < min(after, last_stable):
         return None
     follows = "" if is_last else f" the next one begins at {after}, and"
     return MisplacedBatchError(
-        f"offset {feed.fetch_offset}: the batch that stands there says that it has offsets"
+        f"offset {feed.fetches.offset}: the batch that stands there says that it has offsets"
         f" {head.base_offset}-{head.last_offset}, and{follows} the log ends at {last_stable}",
         next_offset=after,
     )
 
 
 async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int, *, most_bytes: int = _ONE_BATCH) -> Fetched:
-    target = feed.target if offset == feed.fetch_offset else replace(feed.target, offset=offset, last_fetched_epoch=-1)
+    target = (
+        feed.fetches.target
+        if offset == feed.fetches.offset
+        else replace(feed.fetches.target, offset=offset, last_fetched_epoch=-1)
+    )
     (answer,) = await fetch(
         client,
         node,
@@ -173,9 +177,9 @@ async def _reach(client: KafkaClient, feed: Feed, head: Head, fault: CorruptBatc
     last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
     if isinstance(fault, MisplacedBatchError):  # only its length is known, and the offset in the next batch's header
         length = head.last_offset - head.base_offset + 1
-        return fault.next_offset if feed.fetch_offset + length <= fault.next_offset <= last_stable else None
+        return fault.next_offset if feed.fetches.offset + length <= fault.next_offset <= last_stable else None
     after = head.last_offset + 1
-    if not feed.fetch_offset < after <= last_stable:
+    if not feed.fetches.offset < after <= last_stable:
         return None
     if after == last_stable:
         return after

@@ -134,14 +134,14 @@ async def take_away(make: Make, store: GatedStore, spool: Path, how: Callable[[G
         feed = Feed(writer=PartitionWriter(SOURCE, end, sink, silences=0))
         worker = make(request, pool, pump, feed)
         pump.add(feed)
-        feed.queue.append(fetch_of(0, 3))
+        feed.fetches.queue.append(fetch_of(0, 3))
         pump.advance(feed)
         async with asyncio.timeout(30):
             while feed.writer.position < 3:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(how, worker)
             if store.gate.is_set():
-                await feed.ended.wait()
+                await feed.ending.ended.wait()
         assert not pump.feeds
         assert not worker.held
         return worker
@@ -233,12 +233,12 @@ def test_a_partition_that_is_lost_during_a_put_and_gained_again_is_archived_once
         feeds.append(Feed(writer=PartitionWriter(SOURCE, end, service._sink, silences=0)))
         service.held[KEY] = Assignment(since_s=0.0)
         service._add(feeds[0], service.held[KEY])
-        feeds[0].queue.append(fetch_of(0, 5))
+        feeds[0].fetches.queue.append(fetch_of(0, 5))
         service._pump.advance(feeds[0])
         while feeds[0].writer.position < 5:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
         store.gate.set()
-        await old.ended.wait()
+        await old.ending.ended.wait()
         await service.release([KEY])
 
     def lose_and_regain(worker: GroupWorker) -> None:
@@ -250,7 +250,7 @@ def test_a_partition_that_is_lost_during_a_put_and_gained_again_is_archived_once
     asyncio.run(take_away(a_backup, store, tmp_path, lose_and_regain))
     assert len(store.objects) == 1
     assert (feeds[0].writer.was_overtaken, feeds[0].writer.durable_position) == (True, 3)
-    assert feeds[0].dropped is None
+    assert feeds[0].ending.dropped is None
 
 
 @pytest.mark.parametrize(
