@@ -215,6 +215,24 @@ BUILDS: Final[Mapping[str, Build]] = {
         ),
         ("tests/unit/backup/test_start_offsets.py::test_the_first_start_holds_when_the_log_has_lost_its_beginning",),
     ),
+    "a partition ends though it holds records": Build(
+        (Change("backup/partition/feed.py", "        if self.writer.holds_records:\n            return False\n", ""),),
+        (
+            (
+                "tests/unit/backup/test_feed_states.py"
+                "::test_a_feed_ends_only_with_nothing_held_or_dropped_or_with_a_reported_error"
+            ),
+        ),
+    ),
+    "records of a failed put are dropped silently": Build(
+        (Change("backup/partition/feed.py", "        self.note_dropped()\n", ""),),
+        (
+            (
+                "tests/unit/backup/test_feed_states.py"
+                "::test_a_feed_ends_only_with_nothing_held_or_dropped_or_with_a_reported_error"
+            ),
+        ),
+    ),
     "epochs of a log are not asked": Build(
         (
             Change(

@@ -20,7 +20,9 @@ AT_ONCE = 4
 
 def feed_of(topic: str, number: int) -> Feed:
     source = PartitionSource(topic=topic, partition=number, life=0, topic_id="", cluster_id="c")
-    writer = SimpleNamespace(source=source, position=0, durable_position=0, leader_epoch=0, newest_base=None)
+    writer = SimpleNamespace(
+        source=source, position=0, durable_position=0, leader_epoch=0, newest_base=None, holds_records=False
+    )
     return Feed(writer=cast("PartitionWriter", writer))
 
 
@@ -114,6 +116,13 @@ def test_whoever_waits_keeps_the_place() -> None:
     for _ in range(3):
         world.turns.wait(feeds[0], world.now_s)
     assert world.take(2.0) == feeds
+
+
+def test_a_partition_that_has_ended_is_passed_over() -> None:
+    world = World()
+    feeds = world.wait("a", 3)
+    assert feeds[1].end()
+    assert world.take() == [feeds[0], feeds[2]]
 
 
 def test_at_the_end_nobody_waits_behind_those_that_go_on() -> None:
