@@ -107,7 +107,6 @@ class Fetching:
         )  # brokers that have a fetcher, and whether it is the one for partitions that are asked for alone
         self._quiet: set[int] = set()  # brokers that had little the last time
         self._leaders_only_until_s = 0.0
-        self._turn = 0
         self._told_unreadable: dict[PartitionSource, int] = {}  # skips below these offsets were logged already
 
     def stir(self) -> None:
@@ -159,7 +158,7 @@ class Fetching:
         for node, is_alone in wanted - self._served:
             if node is not None:
                 self._served.add((node, is_alone))
-                self._work.begin_loop(self._serve_alone(node) if is_alone else self._serve(node))
+                self._work.begin_loop(self._serve(node, alone=is_alone))
 
     async def _find_leaders(self, feeds: Sequence[Feed]) -> bool:
         """Ask who leads these partitions. Returns whether any leader was found."""
@@ -203,44 +202,23 @@ class Fetching:
 
     # --- fetch
 
-    async def _serve(self, node: int) -> None:
-        """Fetch from one broker while it has partitions to fetch."""
-        while True:
-            if self._hungry(node):
-                await self._keep_to_the_rate()
-                answer_bytes = _LEAST_ANSWER_BYTES if node in self._quiet else self._share
-                async with self._memory.reserved(answer_bytes):
-                    feeds = self._in_turn(
-                        self._hungry(node)
-                    )  # after the wait for memory, some may want nothing any more
-                    is_any_follower_fine = self._clock() >= self._leaders_only_until_s
-                    rack = self._client.settings.client_rack if is_any_follower_fine else ""
-                    fetched_bytes = await self._fetch(
-                        node, feeds, answer_bytes, max_wait_ms=_LONGEST_WAIT_MS, rack=rack
-                    )
-                if fetched_bytes < _SMALL_ANSWER_BYTES:
-                    self._quiet.add(node)
-                    await asyncio.sleep(min(len(feeds) * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
-                else:
-                    self._quiet.discard(node)
-            else:
-                await self._until_changed()
-
-    async def _serve_alone(self, node: int) -> None:
-        """Fetch partitions of one broker that need separate requests: one at a time, on a separate connection."""
+    async def _serve(self, node: int, *, alone: bool) -> None:
+        """Fetch from one broker while it has partitions to fetch: all in one request; or alone, one partition at a time."""
         for turn in count():
-            if self._hungry(node, alone=True):
-                await self._keep_to_the_rate()
-                answer_bytes = self._share
-                async with self._memory.reserved(answer_bytes):
-                    feeds = self._hungry(node, alone=True)
-                    if feeds:
-                        feed = feeds[turn % len(feeds)]
-                        await self._fetch(
-                            node, [feed], answer_bytes, max_wait_ms=feed.fetches.alone_ms, lane=Lane.FETCH_ALONE
-                        )
-            else:
+            if not self._hungry(node, alone=alone):
                 await self._until_changed()
+                continue
+            await self._keep_to_the_rate()
+            answer_bytes = _LEAST_ANSWER_BYTES if node in self._quiet and not alone else self._share
+            async with self._memory.reserved(answer_bytes):
+                # After the wait for memory, some may want nothing any more.
+                feeds = _in_turn(self._hungry(node, alone=alone), turn)[: 1 if alone else None]
+                fetched_bytes = await self._fetch(node, feeds, answer_bytes, alone=alone)
+            if not alone and fetched_bytes < _SMALL_ANSWER_BYTES:
+                self._quiet.add(node)
+                await asyncio.sleep(min(len(feeds) * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
+            elif not alone:
+                self._quiet.discard(node)
 
     @property
     def _share(self) -> int:
@@ -252,7 +230,7 @@ class Fetching:
         self._changed.clear()
         await self._changed.wait()
 
-    def _hungry(self, node: int, *, alone: bool = False) -> list[Feed]:
+    def _hungry(self, node: int, *, alone: bool) -> list[Feed]:
         if self._is_suspended:
             return []
         now_s = self._clock()
@@ -270,23 +248,8 @@ class Fetching:
         if self._rate_bytes and wait_s > 0:
             await asyncio.sleep(wait_s)
 
-    def _in_turn(self, feeds: list[Feed]) -> list[Feed]:
-        """Rotate the partitions; those that got nothing last time come first, or a large batch behind a busy partition would starve."""
-        self._turn += 1
-        start = self._turn % (len(feeds) or 1)
-        return sorted(feeds[start:] + feeds[:start], key=lambda feed: feed.fetches.state is not FetchState.STARVING)
-
-    async def _fetch(
-        self,
-        node: int,
-        feeds: list[Feed],
-        answer_bytes: int,
-        *,
-        max_wait_ms: int,
-        rack: str = "",
-        lane: Lane = Lane.FETCH,
-    ) -> int:
-        """Send one request for all of these partitions. Returns how many bytes came."""
+    async def _fetch(self, node: int, feeds: Sequence[Feed], answer_bytes: int, *, alone: bool) -> int:
+        """Send one request for all of these partitions; alone, on a separate connection. Returns how many bytes came."""
         if not feeds:
             return 0
         targets = [feed.fetches.target for feed in feeds]
@@ -298,10 +261,10 @@ class Fetching:
                 targets,
                 max_bytes=answer_bytes,
                 partition_bytes=min(PARTITION_BYTES, answer_bytes),
-                max_wait_ms=max_wait_ms,
+                max_wait_ms=feeds[0].fetches.alone_ms if alone else _LONGEST_WAIT_MS,
                 min_bytes=1,
-                rack=rack,
-                lane=lane,
+                rack="" if alone or begun_s < self._leaders_only_until_s else self._client.settings.client_rack,
+                lane=Lane.FETCH_ALONE if alone else Lane.FETCH,
             )
         except KafkaTemporaryError as error:
             for feed in feeds:
@@ -496,3 +459,9 @@ class Fetching:
     def _fail(self, feed: Feed, error: ArchiverError) -> None:
         feed.ending.fail(error)
         self._work.advance(feed)
+
+
+def _in_turn(feeds: list[Feed], turn: int) -> list[Feed]:
+    """Rotate the partitions; those that got nothing last time come first, or a large batch behind a busy partition would starve."""
+    start = turn % (len(feeds) or 1)
+    return sorted(feeds[start:] + feeds[:start], key=lambda feed: feed.fetches.state is not FetchState.STARVING)
