@@ -8,8 +8,6 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from archiver.archive.notes.topics import PartitionSource
-from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.partition.diagnosis import Diagnosis, PassOver, Retry, Skip, Take, Way, judge, judge_silence
 from archiver.backup.partition.feed import LASTING_FAILURE_S, NO_END_OFFSET, Feed, FetchState
 from archiver.backup.partition.fetched_batches import Fetch, epoch_of
@@ -107,7 +105,6 @@ class Fetching:
         )  # brokers that have a fetcher, and whether it is the one for partitions that are asked for alone
         self._quiet: set[int] = set()  # brokers that had little the last time
         self._leaders_only_until_s = 0.0
-        self._told_unreadable: dict[PartitionSource, int] = {}  # skips below these offsets were logged already
 
     def stir(self) -> None:
         """Wake the fetchers: a partition may want more than before."""
@@ -401,14 +398,10 @@ class Fetching:
         self._investigate(feed, judging)
 
     def _skip(self, feed: Feed, skip: Skip) -> None:
-        """Continue behind expired or unreadable records. Does not repeat the log line of an earlier feed's unstored skip."""
-        told_to = self._told_unreadable.get(feed.source, 0)
-        if skip.cause is HoleCause.UNREADABLE:
-            self._told_unreadable[feed.source] = max(told_to, skip.next_offset)
-        is_news = skip.cause is not HoleCause.UNREADABLE or skip.next_offset > told_to
+        """Continue behind expired or unreadable records."""
         if feed.watch is not None:
             feed.watch.note_skip(feed, skip.cause)
-        feed.writer.skip(skip.next_offset, skip.cause, why=skip.why, is_news=is_news)
+        feed.writer.skip(skip.next_offset, skip.cause, why=skip.why)
         feed.follow_writer()
 
     def _go_another_way(self, feed: Feed, way: Way, why: KafkaTemporaryError) -> None:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from archiver.archive.index.archived_end import ArchivedEnd
 from archiver.archive.notes.topics import PartitionSource
-from archiver.archive.segments.block_budget import DecodingBudget
 from archiver.archive.segments.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
 from archiver.archive.segments.segment_writer import Coverage, FinishedSegment, OpenSegment
 from archiver.backup.partition.fetched_batches import Fetch, decode_for_archive, epoch_before, without_frames
 from archiver.backup.partition.segment_home import HistoryHome, SegmentHome
-from archiver.backup.partition.segment_sink import BatchPolicy, SegmentSink
+from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.backup.partition.transaction_times import TransactionTimes
 from archiver.codec.batch import (
     DecodedBatches,
@@ -94,7 +93,7 @@ class PartitionWriter:
         self.oldest_held_ms: int | None = None  # timestamp of the first unwritten record
         self.newest_base = sink.archive.layout.base_of(end.key) if end.key else None
         self.was_overtaken = False  # another writer was first at the last put
-        self._sink = sink
+        self.sink = sink
         self._home = home or HistoryHome(sink.archive, source, sink.fresh)
         self._confirm = confirm
         self._silences = silences
@@ -106,16 +105,6 @@ class PartitionWriter:
         self._base = end.next
         self._coverage = Coverage(base=end.next, next=end.next)  # of the open segment, or of the next one
         self._transactions = TransactionTimes(source.topic)
-
-    @property
-    def batches(self) -> BatchPolicy:
-        """Settings for the batches that the writer takes."""
-        return self._sink.batches
-
-    @property
-    def decoding(self) -> DecodingBudget:
-        """The memory that the writer decodes in."""
-        return self._sink.decoding
 
     @property
     def durable_position(self) -> int:
@@ -189,7 +178,7 @@ class PartitionWriter:
     def _take_step(self, rest: Fetch) -> Fetch:
         """Take as many batches as a thread decodes at once, or a single larger one. Returns the rest."""
         batches = first_step(rest.records)
-        *sizes, largest = self._sink.decoding.sizes(self._sink.batches.most_bytes)
+        *sizes, largest = self.sink.decoding.sizes(self.sink.most_batch_bytes)
         for most_bytes in sizes:
             try:
                 return self._take_within(most_bytes, batches, rest)
@@ -201,7 +190,7 @@ class PartitionWriter:
         return self._take_within(largest, batches, rest)
 
     def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
-        with self._sink.decoding.lend(most_bytes) as scratch:
+        with self.sink.decoding.lend(most_bytes) as scratch:
             decoded = decode_for_archive(batches, self.position, rest.aborted, most_bytes, scratch)
             self._transactions.note(decoded.transactional)
             charged_bytes = self._append(decoded, batches, rest)
@@ -264,7 +253,7 @@ class PartitionWriter:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause
         told = f"{cause}; {why}" if why else cause
         log.log(_LEVELS[cause], "%s: offsets %d to %d are not archived: %s", self.source, first, last, told)
-        self._sink.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
+        self.sink.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
 
     def pass_over(self, next_offset: int, stable_end: int | None = None) -> None:
         """Continue behind offsets that compaction has emptied; they are no hole. `stable_end`: the last stable offset then."""
@@ -280,7 +269,7 @@ class PartitionWriter:
         if self._open is not None:
             transactions = self._transactions.take(self._base, self._open.next)
             self._closed, self._open = self._open.finish(transactions), None
-            self._closed_at_s = self._sink.clock()
+            self._closed_at_s = self.sink.clock()
             self._backoff.reset()
 
     def flush(self) -> None:
@@ -303,14 +292,14 @@ class PartitionWriter:
     def _segment(self, frame: Frame, row: int) -> OpenSegment:
         """Return the open segment, or open one that will begin with this row."""
         if self._open is None:
-            sink = self._sink
+            sink = self.sink
             self._open = OpenSegment(self.source, self._base, sink.limits, sink.spool, sink.blocks, self._coverage)
             self._opened_at_s = sink.clock()
             self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
         return self._open
 
     def _is_old(self) -> bool:
-        return self._sink.clock() - self._opened_at_s >= self._sink.age_s
+        return self.sink.clock() - self._opened_at_s >= self.sink.age_s
 
     def _put(self, closed: FinishedSegment) -> None:
         """Put the segment, and continue at its end, or at the end of another writer's archive that was first."""
@@ -324,7 +313,7 @@ class PartitionWriter:
         reach("segment.put")
         ours = end.next == closed.facts.next
         self._base = end.next  # 3. only now the position counts
-        self.newest_base = self._sink.archive.layout.base_of(end.key)
+        self.newest_base = self.sink.archive.layout.base_of(end.key)
         self.was_overtaken = not ours
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
@@ -336,8 +325,8 @@ class PartitionWriter:
     def _later(self, error: StoreTemporaryError) -> StoreTemporaryError:
         """Return the error of a failed put: a retry, which shows the outcome; after a long time, a final error of this feed."""
         self.written.put_retries += 1
-        self._sink.ledger.retried("put", error.cause)
-        if self._sink.clock() - self._closed_at_s > PUT_PATIENCE_S:
+        self.sink.ledger.retried("put", error.cause)
+        if self.sink.clock() - self._closed_at_s > PUT_PATIENCE_S:
             return error
         return PutLaterError(error, self._backoff.next_s())
 
@@ -345,7 +334,7 @@ class PartitionWriter:
         """After a silence of this process, read the archive before the put: others may have continued it, or swept the key."""
         if self._confirm is not None:
             self._confirm(closed)
-        silences = self._sink.silence_counter.silences
+        silences = self.sink.silence_counter.silences
         if silences == self._silences:
             return None
         end = self._end_of_home()
@@ -364,7 +353,7 @@ class PartitionWriter:
 
     def _put_or_find_winner(self, closed: FinishedSegment) -> ArchivedEnd:
         """Put the segment. Returns the end of the archive afterwards: another writer's if that one was first."""
-        sink, key = self._sink, self._home.key(closed.facts.base)
+        sink, key = self.sink, self._home.key(closed.facts.base)
         with closed.open_body() as body:
             etag = sink.archive.store.put_if_absent(key, body, closed.facts.to_metadata(), kind=ObjectKind.SEGMENT)
         if etag is not None:
@@ -379,7 +368,7 @@ class PartitionWriter:
 
     def _winner(self, finished: FinishedSegment) -> SegmentFacts:
         key = self._home.key(finished.facts.base)
-        found = self._sink.archive.store.head(key)
+        found = self.sink.archive.store.head(key)
         facts = facts_from_metadata(found.metadata, key) if found is not None else None
         if facts is None:
             raise CorruptSegmentError(
@@ -389,7 +378,7 @@ class PartitionWriter:
         return facts
 
     def _count(self, finished: FinishedSegment, seconds: float) -> None:
-        written, facts, ledger = self.written, finished.facts, self._sink.ledger
+        written, facts, ledger = self.written, finished.facts, self.sink.ledger
         written.records += facts.records
         written.payload_bytes += facts.bytes
         written.stored_bytes += finished.size

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -111,14 +112,13 @@ class Pump:
         for feed in closing:
             feed.close(self._clock())
             self.advance(feed)
-        waits = [asyncio.create_task(feed.ending.ended.wait()) for feed in closing]
-        if waits:
-            _, late = await asyncio.wait(waits, timeout=timeout_s)
-            for task in late:
-                task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                for feed in closing:
+                    await feed.ending.ended.wait()
         for feed in closing:
             self._forget(feed)
-            if not feed.ending.ended.is_set():
+            if feed.ending.state is not EndState.ENDED:
                 feed.note_dropped()
         return [feed.ending.dropped for feed in closing if feed.ending.dropped is not None]
 

@@ -85,8 +85,8 @@ async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> 
             answer.records,
             feed.fetches.offset,
             answer.aborted,
-            feed.writer.batches.most_bytes,
-            feed.writer.decoding,
+            feed.writer.sink.most_batch_bytes,
+            feed.writer.sink.decoding,
         ) or await _displacement(client, node, feed, answer)
         if fault is None:
             log.warning("%s: %s; asked for once more, of broker %d, it came whole", feed.source, broken, node)
@@ -154,7 +154,7 @@ async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy
     heads = [(head, copy) for copy in copies if (head := _head_of(copy.answer.records)) is not None]
     head, copy = max(heads, key=lambda one: one[0].is_as_written, default=(None, copies[0]))
     what = f"{copy.fault}; {_whose(head, copy, copies)}"
-    if feed.writer.batches.unreadable is UnreadablePolicy.STOP:
+    if feed.writer.sink.unreadable is UnreadablePolicy.STOP:
         return _stop(feed, copy.fault, f"{what}. {_choices(feed, copy.fault)}")
     after = None if head is None else await _reach(client, feed, head, copy.fault)
     if head is None or after is None:
@@ -235,7 +235,7 @@ def _choices(feed: Feed, fault: CorruptBatchError) -> str:
     skip = "set backup.unreadable: skip, to go on behind it with a hole that is told"
     if not isinstance(fault, LargeBatchError):
         return skip[0].upper() + skip[1:]
-    return f"Raise backup.batch.bytes (now {spell_exact_size(feed.writer.batches.most_bytes)}), or {skip}"
+    return f"Raise backup.batch.bytes (now {spell_exact_size(feed.writer.sink.most_batch_bytes)}), or {skip}"
 
 
 def _stop(feed: Feed, fault: CorruptBatchError, what: str) -> CorruptBatchError:
