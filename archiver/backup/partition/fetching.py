@@ -208,8 +208,15 @@ class Fetching:
             await self._keep_to_the_rate()
             answer_bytes = _LEAST_ANSWER_BYTES if node in self._quiet and not alone else self._share
             async with self._memory.reserved(answer_bytes):
-                # After the wait for memory, some may want nothing any more.
-                feeds = _in_turn(self._hungry(node, alone=alone), turn)[: 1 if alone else None]
+                feeds = self._hungry(node, alone=alone)  # after the wait for memory, some may want nothing any more
+                start = turn % (len(feeds) or 1)
+                feeds = feeds[start:] + feeds[:start]
+                # Those that got nothing last time come first, or a large batch behind a busy partition would starve.
+                feeds = (
+                    feeds[:1]
+                    if alone
+                    else sorted(feeds, key=lambda feed: feed.fetches.state is not FetchState.STARVING)
+                )
                 fetched_bytes = await self._fetch(node, feeds, answer_bytes, alone=alone)
             if not alone and fetched_bytes < _SMALL_ANSWER_BYTES:
                 self._quiet.add(node)
@@ -452,9 +459,3 @@ class Fetching:
     def _fail(self, feed: Feed, error: ArchiverError) -> None:
         feed.ending.fail(error)
         self._work.advance(feed)
-
-
-def _in_turn(feeds: list[Feed], turn: int) -> list[Feed]:
-    """Rotate the partitions; those that got nothing last time come first, or a large batch behind a busy partition would starve."""
-    start = turn % (len(feeds) or 1)
-    return sorted(feeds[start:] + feeds[:start], key=lambda feed: feed.fetches.state is not FetchState.STARVING)
