@@ -15,7 +15,7 @@ from archiver.errors import (
     TopicGoneError,
 )
 from archiver.kafka.brokers.client import KafkaClient
-from archiver.kafka.brokers.cluster import AbsentError, PartitionOffsets
+from archiver.kafka.brokers.cluster import AbsentError
 from archiver.kafka.records.emptiness import prove_empty
 from archiver.kafka.records.fetch import Fetched, FetchProblem
 
@@ -67,7 +67,7 @@ Diagnosis = Retry | Skip | PassOver | Take | ArchiverError  # an ArchiverError e
 
 
 async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis:  # noqa: PLR0911 - a table
-    """Judge the error in an answer; ask the brokers if the error alone is not enough."""
+    """Judge the error in an answer; ask the brokers if the error alone is not enough. Raises their errors."""
     source, problem = feed.source, answer.error
     cause = "" if problem is None else problem.name
     match problem:
@@ -102,34 +102,23 @@ async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Dia
         )
         way = Way.FROM_LEADER if lasted_s > _FOLLOWER_S else Way.SAME
         return Retry(KafkaTemporaryError(what, cause="FOLLOWER_BEHIND"), way)
-    try:
-        emptiness = await prove_empty(client, feed.fetches.target)
-    except KafkaTemporaryError as error:
-        return Retry(error)
-    except KafkaError as error:
-        return error
+    emptiness = await prove_empty(client, feed.fetches.target)
     if emptiness.reaches > feed.fetches.offset:
         return PassOver(min(emptiness.reaches, feed.end_offset), stable_end=emptiness.reaches)
     if feed.has_end:
-        offsets = await _offsets(client, feed)
-        if isinstance(offsets, PartitionOffsets) and offsets.high_watermark < feed.end_offset:
-            return _cut_back(feed, offsets.high_watermark)
+        high_watermark = (await client.offsets([feed.key]))[feed.key].high_watermark
+        if high_watermark < feed.end_offset:
+            return CutBackError(
+                f"{feed.source}: its end was offset {feed.end_offset} when this backup began, and the log ends at"
+                f" {high_watermark}: the log was cut back"
+            )
     what = f"{what}, though the end is {feed.known_end}; {emptiness.advice(feed.fetches.offset)}"
     return Retry(KafkaTemporaryError(what, cause="EMPTY"), Way.ALONE)
 
 
-def _cut_back(feed: Feed, high_watermark: int) -> CutBackError:
-    return CutBackError(
-        f"{feed.source}: its end was offset {feed.end_offset} when this backup began, and the log ends at"
-        f" {high_watermark}: the log was cut back"
-    )
-
-
 async def _judge_gap(client: KafkaClient, feed: Feed) -> Diagnosis:
     """Judge a position outside the log: a hole below its start, a truncation above its end."""
-    offsets = await _offsets(client, feed)
-    if not isinstance(offsets, PartitionOffsets):
-        return offsets
+    offsets = (await client.offsets([feed.key]))[feed.key]
     if feed.fetches.offset < offsets.log_start:
         return Skip(offsets.log_start)
     if feed.fetches.offset > offsets.high_watermark or offsets.leader_epoch < feed.fetches.epoch:
@@ -142,12 +131,7 @@ async def _judge_gap(client: KafkaClient, feed: Feed) -> Diagnosis:
 async def _judge_topic(client: KafkaClient, feed: Feed) -> Diagnosis:
     """Judge a topic that a broker does not know. The broker may be behind; if the metadata say the same, the topic is gone."""
     source = feed.source
-    try:
-        found = (await client.describe_topics([source.topic])).get(source.topic)
-    except KafkaTemporaryError as error:
-        return Retry(error)
-    except KafkaError as error:
-        return error
+    found = (await client.describe_topics([source.topic])).get(source.topic)
     if found is None:
         return Retry(AbsentError(f"{source}: the topic was deleted; what is archived is kept"))
     if not found.topic_id:
@@ -155,15 +139,6 @@ async def _judge_topic(client: KafkaClient, feed: Feed) -> Diagnosis:
     if found.topic_id != source.topic_id:
         return TopicGoneError(f"{source}: the topic was deleted, and created again; what is archived is kept")
     return Retry(KafkaTemporaryError(f"{source}: unknown to its leader", cause="UNKNOWN_TOPIC"), Way.ELSEWHERE)
-
-
-async def _offsets(client: KafkaClient, feed: Feed) -> PartitionOffsets | Diagnosis:
-    try:
-        return (await client.offsets([feed.key]))[feed.key]
-    except KafkaTemporaryError as error:
-        return Retry(error)
-    except KafkaError as error:
-        return error
 
 
 def _parted(feed: Feed) -> CutBackError:

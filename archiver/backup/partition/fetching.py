@@ -374,7 +374,13 @@ class Fetching:
         """Investigate a partition. If other work on it is under way, skip this: the next fetch finds the same."""
 
         async def obey(feed: Feed) -> None:
-            match await judging():
+            try:
+                diagnosis = await judging()
+            except KafkaTemporaryError as temporary:
+                diagnosis = Retry(temporary)
+            except KafkaError as final:
+                diagnosis = final
+            match diagnosis:
                 case Retry(error, way):
                     self._go_another_way(feed, way, error)
                     self._note_failures([(feed, error)], "fetch")

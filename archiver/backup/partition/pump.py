@@ -49,8 +49,7 @@ class Pump:
         self._pool = pool
         self._on_durable = on_durable
         self._most_spooled_bytes = spool_bytes
-        self._ended: asyncio.Queue[Feed | None] = asyncio.Queue()
-        self._broken: list[asyncio.Task[None]] = []
+        self._ended: asyncio.Queue[Feed | BaseException] = asyncio.Queue()
         self._work: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._puts = PutTurns(pool.count, self._troubles)
@@ -66,8 +65,7 @@ class Pump:
 
         def note_end(task: asyncio.Task[None]) -> None:
             if not task.cancelled():
-                self._broken.append(task)
-                self._ended.put_nowait(None)
+                self._ended.put_nowait(task.exception() or RuntimeError("a loop of the pump ended"))
 
         task = asyncio.create_task(work)
         task.add_done_callback(note_end)
@@ -96,15 +94,14 @@ class Pump:
     async def next_ended(self) -> Feed:
         """Wait for a feed that ended or failed; it is no longer in `feeds`. Closed feeds are left out."""
         feed = await self._ended.get()
-        if feed is None:
-            await asyncio.gather(*(task for task in self._broken))
-            raise RuntimeError("a loop of the pump ended")
+        if isinstance(feed, BaseException):
+            raise feed
         return feed
 
     def ended_now(self) -> list[Feed]:
         """Return the feeds that `next_ended` would return at once."""
         ended = [self._ended.get_nowait() for _ in range(self._ended.qsize())]
-        return [feed for feed in ended if feed is not None]
+        return [feed for feed in ended if isinstance(feed, Feed)]
 
     async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> list[DroppedError]:
         """Flush held records, drop queued fetches, and end the feeds. Returns an error for each feed whose records were not durable in time."""
