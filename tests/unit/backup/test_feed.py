@@ -1,15 +1,14 @@
 """Since when something waits: what RPO is made of while no record's own time is known."""
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 
 from archiver.backup.partition.feed import Feed
-from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.errors import KafkaTemporaryError
 from archiver.kafka.records.fetch import Fetched, FetchProblem
-from tests.support.segments import SOURCE
+from tests.support.feeds import feed_of
 
 
 def answer(end: int, stable: int | None = None, error: FetchProblem | None = None, records: bytes = b"") -> Fetched:
@@ -31,13 +30,13 @@ def pending(feed: Feed) -> float | None:
 
 
 @pytest.fixture
-def writer() -> SimpleNamespace:
-    return SimpleNamespace(source=SOURCE, position=10, durable_position=10, leader_epoch=0, newest_base=None)
+def feed() -> Feed:
+    return feed_of(position=10)
 
 
 @pytest.fixture
-def feed(writer: SimpleNamespace) -> Feed:
-    return Feed(writer=cast("PartitionWriter", writer))
+def writer(feed: Feed) -> Any:  # noqa: ANN401
+    return feed.writer
 
 
 def test_pending_begins_when_the_end_is_ahead_and_ends_when_it_is_durable(feed: Feed, writer: SimpleNamespace) -> None:
@@ -70,9 +69,8 @@ def test_what_an_open_transaction_holds_back_is_pending(feed: Feed) -> None:
     assert feed.held_back_since_s is None
 
 
-def test_an_answer_without_an_error_ends_a_failure_unless_an_end_was_promised(writer: SimpleNamespace) -> None:
-    for_ever = Feed(writer=cast("PartitionWriter", writer))
-    until_end = Feed(writer=cast("PartitionWriter", writer), end_offset=50)
+def test_an_answer_without_an_error_ends_a_failure_unless_an_end_was_promised() -> None:
+    for_ever, until_end = feed_of(position=10), feed_of(position=10, end_offset=50)
     for feed in (for_ever, until_end):
         feed.fetches.failing_since_s = 1.0
         feed.note_answer(answer(10), 2.0)

@@ -15,7 +15,6 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.index.archived_end import position_of
 from archiver.archive.segments.segment_facts import HoleCause
-from archiver.archive.segments.segment_writer import SegmentLimits
 from archiver.archive.segments.spool import Spool
 from archiver.backup.partition import fetching
 from archiver.backup.partition.diagnosis import Skip
@@ -23,11 +22,10 @@ from archiver.backup.partition.feed import EndState, Feed, FetchState, PutState
 from archiver.backup.partition.fetched_batches import Fetch
 from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.backup.partition.pump import Pump
-from archiver.backup.partition.segment_sink import SegmentSink
-from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.errors import ArchiverError, CorruptBatchError, KafkaError, StoreError, StoreTemporaryError
 from archiver.process.running.silence import SilenceCounter
 from archiver.store.port import Body, ObjectKind
+from tests.support.feeds import sink_of
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import SOURCE
 from tests.unit.backup.test_partition_writer import fetch_of
@@ -84,14 +82,12 @@ class World:
         self.now_s, self.store, self.gate = 0.0, Store(), asyncio.Event()
         self.diagnosis: Any = None
         self.is_dropped = False
-        sink = SegmentSink(
-            archive=Archive(self.store, Layout()),
-            limits=SegmentLimits(uncompressed_bytes=0, records=100),
-            age_s=1e9,
-            spool=spool,
+        sink = sink_of(
+            Archive(self.store, Layout()),
+            spool,
+            records=100,
             clock=lambda: self.now_s,
             silence_counter=SilenceCounter(1e9),
-            ledger=NO_LEDGER,
         )
         self.writer = Writer(SOURCE, position_of(sink.archive, SOURCE.topic, 0, SOURCE.partition), sink, silences=0)
         self.feed = Feed(writer=self.writer)

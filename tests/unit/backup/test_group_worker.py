@@ -16,15 +16,12 @@ import archiver.backup.service.backup_service
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.index.archived_end import position_of
-from archiver.archive.segments.segment_writer import SegmentLimits
 from archiver.archive.segments.spool import Spool
 from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.work.instance_service import InstanceRequest, InstanceService
 from archiver.backup.partition.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.backup.partition.pump import Pump
-from archiver.backup.partition.segment_sink import SegmentSink
-from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.backup.service.assignment import Assignment
 from archiver.backup.service.backup_service import Service
 from archiver.backup.service.group_worker import GroupWorker
@@ -34,9 +31,9 @@ from archiver.errors import KafkaError, KafkaTemporaryError, StoreError
 from archiver.groups.positions.keeper import PositionPolicy
 from archiver.kafka.groups.group import GroupSettings
 from archiver.kafka.login.settings import KafkaSettings
-from archiver.process.running.silence import SilenceCounter
 from archiver.process.running.workers import Workers, workers
 from archiver.store.port import Body, ObjectKind
+from tests.support.feeds import sink_of
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import SOURCE
 from tests.support.standing_copies import StandingCopies
@@ -109,15 +106,7 @@ def begin_put(worker: GroupWorker) -> None:
 
 async def take_away(make: Make, store: GatedStore, spool: Path, how: Callable[[GroupWorker], Any]) -> GroupWorker:
     """Have a worker hold three unwritten records, and let the group take their partition away."""
-    sink = SegmentSink(
-        archive=Archive(store, Layout()),
-        limits=SegmentLimits(uncompressed_bytes=0, records=10),
-        age_s=1e9,
-        spool=Spool(spool),
-        clock=lambda: 0.0,
-        silence_counter=SilenceCounter(10.0),
-        ledger=NO_LEDGER,
-    )
+    sink = sink_of(Archive(store, Layout()), Spool(spool), records=10)
     request = BackupRequest(
         kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"),
         topics=TopicsConfig(),

@@ -2,28 +2,24 @@
 
 import logging
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import cast
+from dataclasses import replace
 
 import pytest
 
-from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.partition.feed import EndState, Feed
-from archiver.backup.partition.partition_writer import PartitionWriter, PutLaterError
+from archiver.backup.partition.partition_writer import PutLaterError
 from archiver.backup.partition.put_turns import MOST_PUTS, SLOW_S, PutTurns
 from archiver.backup.reports.troubles import Troubles
 from archiver.errors import StoreTemporaryError
+from tests.support.feeds import feed_of
+from tests.support.segments import SOURCE
 
 ERROR = PutLaterError(StoreTemporaryError("the store is slow", cause="503"), 4.0)
 AT_ONCE = 4
 
 
-def feed_of(topic: str, number: int) -> Feed:
-    source = PartitionSource(topic=topic, partition=number, life=0, topic_id="", cluster_id="c")
-    writer = SimpleNamespace(
-        source=source, position=0, durable_position=0, leader_epoch=0, newest_base=None, holds_records=False
-    )
-    return Feed(writer=cast("PartitionWriter", writer))
+def feed_of_topic(topic: str, number: int) -> Feed:
+    return feed_of(replace(SOURCE, topic=topic, partition=number))
 
 
 class World:
@@ -34,7 +30,7 @@ class World:
         self.now_s = 0.0
 
     def wait(self, topic: str, count: int, *, closing: bool = False) -> list[Feed]:
-        feeds = [feed_of(topic, number) for number in range(count)]
+        feeds = [feed_of_topic(topic, number) for number in range(count)]
         for feed in feeds:
             if closing:
                 feed.ending.go_to(EndState.CLOSING)
@@ -152,7 +148,7 @@ def test_at_the_end_topics_that_hang_leave_threads_to_others() -> None:
 
 
 def test_at_the_end_pauses_are_short() -> None:
-    feed = feed_of("a", 0)
+    feed = feed_of_topic("a", 0)
     turns = PutTurns(AT_ONCE, Troubles())
     assert turns.note(feed, ERROR, 100.0) == 4.0
     feed.ending.go_to(EndState.CLOSING)
@@ -162,7 +158,7 @@ def test_at_the_end_pauses_are_short() -> None:
 
 def test_one_line_tells_of_all(caplog: pytest.LogCaptureFixture) -> None:
     turns = PutTurns(AT_ONCE, Troubles())
-    feeds = [feed_of("orders", number) for number in range(3)]
+    feeds = [feed_of_topic("orders", number) for number in range(3)]
     for feed in feeds:
         turns.note(feed, ERROR, 100.0)
     with caplog.at_level(logging.WARNING):
