@@ -116,10 +116,8 @@ class Fetching:
         self.stir()
 
     def suspend(self, is_suspended: bool) -> None:
-        """Stop fetching while `is_suspended`."""
-        was_suspended, self._is_suspended = self._is_suspended, is_suspended
-        if was_suspended and not is_suspended:
-            self.stir()
+        """Stop fetching while `is_suspended`. The next `refresh_leaders` wakes the fetchers again."""
+        self._is_suspended = is_suspended
 
     def release(self, taken_bytes: int) -> None:
         """Count fetched bytes as freed: they were archived, or dropped."""
@@ -136,13 +134,10 @@ class Fetching:
         """Give each broker that leads a partition a fetcher, and find unknown leaders."""
         if self._client.settings.client_rack:
             self._work.begin_loop(self._watch_followers())
-        backoff, was_leaderless = Backoff(_PAUSE_S, _LONGEST_PAUSE_S), False
+        backoff = Backoff(_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             self._see_to_fetchers()
             leaderless = [feed for feed in self._feeds.values() if feed.wants_more and self._node_of(feed) is None]
-            if was_leaderless and not leaderless:  # another caller has refreshed the leaders: no fetcher knows
-                self.stir()
-            was_leaderless = bool(leaderless)
             if leaderless and not await self._find_leaders(leaderless):
                 await asyncio.sleep(backoff.next_s())
             elif not leaderless:
@@ -192,20 +187,17 @@ class Fetching:
                     feed.note_ends(ends[key].high_watermark, ends[key].last_stable, now_s)
             self.refresh_leaders()
 
-    def _follow(self, feed: Feed, replica: int) -> None:
-        feed.fetches.replica = replica
-        feed.fetches.replica_until_s = self._clock() + self._client.settings.metadata_max_age_ms / 1000
-        self.refresh_leaders()  # the follower may have no fetcher yet
-
     # --- fetch
 
     async def _serve(self, node: int, *, alone: bool) -> None:
         """Fetch from one broker while it has partitions to fetch: all in one request; or alone, one partition at a time."""
         for turn in count():
             if not self._hungry(node, alone=alone):
-                await self._until_changed()
+                self._changed.clear()
+                await self._changed.wait()
                 continue
-            await self._keep_to_the_rate()
+            if self._rate_bytes:
+                await asyncio.sleep(max(0.0, self._fetch_again_at_s - self._clock()))
             answer_bytes = _LEAST_ANSWER_BYTES if node in self._quiet and not alone else self._share
             async with self._memory.reserved(answer_bytes):
                 feeds = self._hungry(node, alone=alone)  # after the wait for memory, some may want nothing any more
@@ -230,10 +222,6 @@ class Fetching:
         share = self._memory.most_bytes // (1 + len(self._served))
         return max(_LEAST_ANSWER_BYTES, min(ANSWER_BYTES, share, self._rate_bytes or ANSWER_BYTES))
 
-    async def _until_changed(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
     def _hungry(self, node: int, *, alone: bool) -> list[Feed]:
         if self._is_suspended:
             return []
@@ -246,11 +234,6 @@ class Fetching:
             and feed.fetches.not_before_s <= now_s
             and self._node_of(feed) == node
         ]
-
-    async def _keep_to_the_rate(self) -> None:
-        wait_s = self._fetch_again_at_s - self._clock()
-        if self._rate_bytes and wait_s > 0:
-            await asyncio.sleep(wait_s)
 
     async def _fetch(self, node: int, feeds: Sequence[Feed], answer_bytes: int, *, alone: bool) -> int:
         """Send one request for all of these partitions; alone, on a separate connection. Returns how many bytes came."""
@@ -311,7 +294,9 @@ class Fetching:
                 self._ask_with_others(feed)
             self._enqueue(feed, answer)
         elif answer.preferred_replica >= 0:
-            self._follow(feed, answer.preferred_replica)
+            feed.fetches.replica = answer.preferred_replica
+            feed.fetches.replica_until_s = now_s + self._client.settings.metadata_max_age_ms / 1000
+            self.refresh_leaders()  # the follower may have no fetcher yet
         else:
             self._note_emptiness(feed, first=first)
         if feed.watch is not None:
@@ -342,7 +327,10 @@ class Fetching:
         stable_end = None if answer.last_stable_offset < 0 else answer.last_stable_offset
         placed = in_place(batches, position, NO_END_OFFSET if stable_end is None else stable_end)
         if placed.start == placed.stop:
-            self._doubt(feed)
+            # A broker notes the end of the log before it reads. A batch appended in between is beyond that end, once.
+            if feed.fetches.doubt():
+                feed.fetches.note_broken(MisplacedBatchError(f"offset {position}: a batch that is not where it can be"))
+            self._work.advance(feed)
             return
         starts, batches = np.append(batches[START], len(whole)), batches[:, placed]
         records = answer.records[starts[placed.start] : starts[placed.stop]]
@@ -355,17 +343,6 @@ class Fetching:
         if self._rate_bytes:
             begin_s = max(self._fetch_again_at_s, self._clock() - _RATE_SLACK_S)
             self._fetch_again_at_s = begin_s + len(records) / self._rate_bytes
-        self._work.advance(feed)
-
-    def _doubt(self, feed: Feed) -> None:
-        """Ask once more for a misplaced batch, and investigate when it is misplaced again.
-
-        A broker notes the end of the log before it reads. A batch appended in between is beyond that end, once.
-        """
-        if feed.fetches.doubt():
-            feed.fetches.note_broken(
-                MisplacedBatchError(f"offset {feed.fetches.offset}: a batch that is not where it can be")
-            )
         self._work.advance(feed)
 
     # --- faults of a partition

@@ -54,10 +54,10 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One replica's batch at a position, and its fault."""
+    """One replica's batch at a position: its header, if that can be read, and its fault."""
 
     node: int
-    answer: Fetched
+    head: Head | None
     fault: CorruptBatchError
 
 
@@ -80,22 +80,16 @@ async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> 
         if answer.error in _SAYS_MORE and not copies:  # of the leader: retention may have moved on
             return await judge(client, feed, answer)
         _refuse_none(node, answer)
+        head, sink = _head_of(answer.records), feed.writer.sink
         fault = await asyncio.to_thread(
-            fault_of,
-            answer.records,
-            feed.fetches.offset,
-            answer.aborted,
-            feed.writer.sink.most_batch_bytes,
-            feed.writer.sink.decoding,
-        ) or await _displacement(client, node, feed, answer)
+            fault_of, answer.records, feed.fetches.offset, answer.aborted, sink.most_batch_bytes, sink.decoding
+        ) or await _displacement(client, node, feed, answer, head)
         if fault is None:
             log.warning("%s: %s; asked for once more, of broker %d, it came whole", feed.source, broken, node)
             return Take(answer)
-        copies.append(Copy(node, answer, fault))
-        if isinstance(fault, MisplacedBatchError):
-            continue
-        head = _head_of(answer.records)
-        if head is not None and head.is_as_written and head.base_offset <= feed.fetches.offset <= head.last_offset:
+        copies.append(Copy(node, head, fault))
+        is_there = head is not None and head.base_offset <= feed.fetches.offset <= head.last_offset
+        if head is not None and head.is_as_written and is_there and not isinstance(fault, MisplacedBatchError):
             break  # the checksum matches: no replica has other bytes
     return await _judge_for_good(client, feed, copies)
 
@@ -106,7 +100,9 @@ def _refuse_none(node: int, answer: Fetched) -> None:
         raise KafkaTemporaryError(f"broker {node} does not send it once more{code}")
 
 
-async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetched) -> MisplacedBatchError | None:
+async def _displacement(
+    client: KafkaClient, node: int, feed: Feed, answer: Fetched, head: Head | None
+) -> MisplacedBatchError | None:
     """Return the error if the first batch of an answer is not at the position, not before the next one, or not in the log.
 
     The end of the log is asked for after the batch came, because the batch may have been appended just before.
@@ -120,7 +116,6 @@ async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetc
     behind = more.records[size:]
     is_last = len(behind) < _OFFSET_BYTES
     after = last_stable if is_last else first_batch_offset(behind)
-    head = _head_of(answer.records)
     if head is None or feed.fetches.offset <= head.last_offset < min(after, last_stable):
         return None
     follows = "" if is_last else f" the next one begins at {after}, and"
@@ -151,9 +146,8 @@ async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int, *, most_
 
 
 async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy]) -> Diagnosis:
-    heads = [(head, copy) for copy in copies if (head := _head_of(copy.answer.records)) is not None]
-    head, copy = max(heads, key=lambda one: one[0].is_as_written, default=(None, copies[0]))
-    what = f"{copy.fault}; {_whose(head, copy, copies)}"
+    copy = max(copies, key=lambda one: (one.head is not None, one.head is not None and one.head.is_as_written))
+    head, what = copy.head, f"{copy.fault}; {_whose(copy, copies)}"
     if feed.writer.sink.unreadable is UnreadablePolicy.STOP:
         return _stop(feed, copy.fault, f"{what}. {_choices(feed, copy.fault)}")
     after = None if head is None else await _reach(client, feed, head, copy.fault)
@@ -218,8 +212,8 @@ def _head_of(records: memoryview) -> Head | None:
     return Head(base, last, is_as_written=google_crc32c.value(batch[batch_kernels.CRC_END :]) == crc)
 
 
-def _whose(head: Head | None, copy: Copy, copies: Sequence[Copy]) -> str:
-    nodes = ", ".join(str(one.node) for one in copies)
+def _whose(copy: Copy, copies: Sequence[Copy]) -> str:
+    head, nodes = copy.head, ", ".join(str(one.node) for one in copies)
     which = "every replica in sync (brokers" if len(copies) > 1 else "the only replica in sync (broker"
     if isinstance(copy.fault, MisplacedBatchError):
         return f"no checksum covers where a batch begins, and it is not where it can be on {which} {nodes})"
