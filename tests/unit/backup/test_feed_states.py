@@ -61,17 +61,19 @@ class Writer(PartitionWriter):
 
 
 class Pool:
-    """Works at once; or, at its gate, when the test lets it."""
+    """Works when the test lets it."""
 
     count = 2
 
-    def __init__(self, gate: asyncio.Event | None = None) -> None:
-        self.gate = gate
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.is_working = False
 
     async def call(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401
-        if self.gate is not None:
-            await self.gate.wait()
-            self.gate.clear()
+        self.is_working = True
+        await self.gate.wait()
+        self.gate.clear()
+        self.is_working = False
         return work()
 
 
@@ -79,9 +81,9 @@ class World:
     """One partition, whose puts wait for an event."""
 
     def __init__(self, spool: Spool) -> None:
-        self.now_s, self.store, self.gate = 0.0, Store(), asyncio.Event()
+        self.now_s, self.store, self.workers, self.putters = 0.0, Store(), Pool(), Pool()
         self.diagnosis: Any = None
-        self.is_dropped = False
+        self.is_dropped, self.may_put = False, True
         sink = sink_of(
             Archive(self.store, Layout()),
             spool,
@@ -93,10 +95,10 @@ class World:
         self.feed = Feed(writer=self.writer)
         client: Any = SimpleNamespace(diagnosis=lambda: self.diagnosis)
         self.pump = Pump(
-            client, sink, pool=cast("Any", Pool()), memory_bytes=1 << 20, spool_bytes=1 << 40, rate_bytes=0,
+            client, sink, pool=cast("Any", self.workers), memory_bytes=1 << 20, spool_bytes=1 << 40, rate_bytes=0,
             on_durable=lambda _: None,
         )  # fmt: skip
-        self.pump._putters = cast("Any", Pool(self.gate))
+        self.pump._putters = cast("Any", self.putters)
         self.pump.add(self.feed)
 
     @property
@@ -104,7 +106,8 @@ class World:
         feed, writer = self.feed, self.writer
         error = type(feed.ending.error).__name__
         progress = len(feed.fetches.queue), writer.held_records, writer.position, writer.durable_position, writer.is_due
-        return feed.fetches.state, feed.puts.state, feed.ending.state, error, self.diagnosis is None, progress
+        phase = self.diagnosis is None, self.workers.is_working, self.may_put
+        return feed.fetches.state, feed.puts.state, feed.ending.state, error, phase, progress
 
     def answer(self, item: Fetch) -> None:
         self.feed.enqueue(item, item.position + PER_FETCH, 0)
@@ -117,7 +120,7 @@ class World:
 
     def put(self, error: ArchiverError | None) -> None:
         self.store.error = error
-        self.gate.set()
+        self.putters.gate.set()
 
     def retry(self) -> None:
         self.now_s += 60.0
@@ -128,7 +131,7 @@ class World:
         self.pump.advance(self.feed)
 
     def drop(self) -> None:
-        self.is_dropped = True
+        self.is_dropped, self.may_put = True, self.putters.is_working
         self.pump.drop(self.feed)
 
     async def close(self, timeout_s: float | None) -> None:
@@ -154,7 +157,7 @@ def may_break(world: World) -> bool:
 
 
 def is_putting(world: World) -> bool:
-    return world.feed.puts.state is PutState.RUNNING
+    return world.putters.is_working
 
 
 def is_there(world: World) -> bool:
@@ -167,6 +170,7 @@ EVENTS: Mapping[str, tuple[Callable[[World], bool], Callable[[World], Any]]] = {
     "a batch to skip": (may_break, lambda world: world.answer_broken(SKIPPED)),
     "fetches fail": (is_there, lambda world: world.pump._fetching._fail(world.feed, KafkaError("denied"))),
     "a segment is old": (lambda world: world.writer.opened_at_s is not None, World.make_due),
+    "a worker goes on": (lambda world: world.workers.is_working, lambda world: world.workers.gate.set()),
     "a put works": (is_putting, lambda world: world.put(None)),
     "a put fails for now": (is_putting, lambda world: world.put(FOR_NOW)),
     "a put fails for good": (is_putting, lambda world: world.put(FOR_GOOD)),
@@ -182,15 +186,19 @@ EVENTS: Mapping[str, tuple[Callable[[World], bool], Callable[[World], Any]]] = {
     "the partition is lost": (is_there, World.drop),
 }
 
+PUTS = ("a put works", "a put fails for now", "a put fails for good")
+
 
 async def take_event(world: World, name: str) -> str | None:
     """Let an event happen. Returns how the feed ended by it, or None. What it must have told by then is checked."""
     feed, before, lost_before = world.feed, world.feed.ending.state, world.writer.lost
+    put_before = len(world.store.objects)
     happening = EVENTS[name][1](world)
     if asyncio.iscoroutine(happening):
         await happening
     await world.settle()
     told = feed.report()
+    assert world.may_put or len(world.store.objects) == put_before
     assert feed.ending.state >= before
     assert feed.ending.ended.is_set() == (feed.ending.state is EndState.ENDED)
     lost = world.writer.lost - lost_before
@@ -220,7 +228,8 @@ async def replayed(spool: Spool, path: tuple[str, ...]) -> AsyncIterator[World]:
 async def check_end(world: World) -> None:
     """A feed ends that is closed, while the store works from now on."""
     closing = asyncio.create_task(world.pump.close([world.feed]))
-    for _ in range(4):
+    for _ in range(6):
+        world.workers.gate.set()
         world.retry()
         world.put(None)
         await world.settle()
@@ -258,10 +267,10 @@ def test_a_feed_ends_only_with_nothing_held_or_dropped_or_with_a_reported_error(
     caplog.set_level(logging.CRITICAL)
     states, ends = asyncio.run(walk(Spool(tmp_path, keeps_bytes=1 << 20, keeps_from_bytes=0)))
     assert ends == {
-        "nothing held": {"a close", "a close that takes too long", "a put works"},
-        "dropped": {"the partition is lost", "a put works", "a put fails for now", "a put fails for good"},
-        "a reported error": {"fetches fail", "a broken batch", "a put works", "a put fails for good"},
+        "nothing held": {"a close", "a close that takes too long", "a put works", "a worker goes on"},
+        "dropped": {"the partition is lost", "a worker goes on", *PUTS},
+        "a reported error": {"fetches fail", "a worker goes on", "a put works", "a put fails for good"},
     }
-    assert {state[0] for state in states} == {FetchState.WANTED, FetchState.PAUSED, FetchState.SET_ASIDE}
-    assert {state[1] for state in states} == {PutState.IDLE, PutState.RUNNING, PutState.FAILED}
-    assert {state[2] for state in states} == {EndState.OPEN, EndState.CLOSING, EndState.DROPPED, EndState.FAILING}
+    assert {state[0] for state in states} == {*FetchState} - {FetchState.STARVING}
+    assert {state[1] for state in states} == {*PutState} - {PutState.WAITING, PutState.WAITING_AT_END}
+    assert {state[2] for state in states} == {*EndState} - {EndState.ENDED}

@@ -170,28 +170,6 @@ def test_lost_partitions_are_dropped_without_a_put(make: Make, tmp_path: Path) -
     assert not store.objects
 
 
-@pytest.mark.parametrize("make", [a_backup, an_instance])
-def test_a_partition_that_is_lost_while_its_segment_is_closed_is_not_put(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, is_closing, goes_on, close = GatedStore(), threading.Event(), threading.Event(), PartitionWriter.close
-
-    def close_slowly(writer: PartitionWriter) -> None:
-        is_closing.set()
-        goes_on.wait(30)
-        close(writer)
-
-    def lose(worker: GroupWorker) -> None:
-        begin_put(worker)
-        assert is_closing.wait(30)
-        worker.lost([KEY])
-        worker._loop.call_soon_threadsafe(goes_on.set)
-
-    monkeypatch.setattr(PartitionWriter, "close", close_slowly)
-    asyncio.run(take_away(make, store, tmp_path, lose))
-    assert not store.objects
-
-
 def test_a_put_that_ends_after_its_partition_was_lost_is_not_committed(tmp_path: Path) -> None:
     """Its new owner commits: an older position would take the place of a later one."""
     store = GatedStore()
