@@ -348,11 +348,6 @@ class Feed:
         self.ending.end()
         return True
 
-    def note_newest_segment(self) -> bool:
-        """Note the newest durable segment. Returns whether it is new, and must be reported."""
-        last, self.reported_base = self.reported_base, self.writer.newest_base
-        return last != self.reported_base
-
     # --- the end of the log
 
     @property

@@ -202,18 +202,16 @@ class Pump:
                 feed.ending.fail(as_ours(error, feed.source))
             finally:
                 feed.puts.end_work()
-            self._report_durable(feed)
+            if feed.reported_base != feed.writer.newest_base:
+                feed.reported_base = feed.writer.newest_base
+                self._troubles.note_works(feed.key, Dependency.STORE, Dependency.SPOOL)
+                self._on_durable(feed)
             self.advance(feed)
 
         feed.puts.begin_work()
         task = asyncio.create_task(run())
         self._work.add(task)
         task.add_done_callback(self._work.discard)
-
-    def _report_durable(self, feed: Feed) -> None:
-        if feed.note_newest_segment():
-            self._troubles.note_works(feed.key, Dependency.STORE, Dependency.SPOOL)
-            self._on_durable(feed)
 
     async def _take(self, feed: Feed) -> None:
         item = feed.fetches.queue.popleft()
@@ -248,7 +246,9 @@ class Pump:
         try:
             return await pool.call(work)
         except PutLaterError as error:
-            self._put_later(feed, error)
+            self._drop_queue(feed)
+            pause_s = self._puts.note(feed, error, self._clock())
+            asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
         except CorruptBatchError as error:
             feed.fetches.note_broken(error)
             self._drop_queue(feed)
@@ -284,11 +284,6 @@ class Pump:
         self._puts.end(feed, has_worked=has_worked)
         self._follow(feed)
         self._begin_puts()
-
-    def _put_later(self, feed: Feed, error: PutLaterError) -> None:
-        self._drop_queue(feed)
-        pause_s = self._puts.note(feed, error, self._clock())
-        asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
         """Drop queued data: the feed continues at the writer's position."""
