@@ -8,7 +8,7 @@ from typing import Final
 
 from archiver.archive.format.fact_model import BoundedText, Item, Number
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.note_stream import NoteDamage, NoteKind
+from archiver.archive.format.note_stream import NoteKind
 from archiver.errors import UsageError
 
 IMPORTS: Final = "imports"
@@ -33,7 +33,7 @@ class ImportNote:
     files: tuple[Item[ImportedFile], ...]
 
 
-IMPORT_NOTES: Final = NoteKind(ImportNote, NoteDamage("an import", "bring its older version back"))
+IMPORT_NOTES: Final = NoteKind(ImportNote, "an import", "bring its older version back")
 
 
 def describe_file(path: Path, name: str) -> ImportedFile:

@@ -18,6 +18,10 @@ class Build(NamedTuple):
     tests: tuple[str, ...]
 
 
+FEED_STATES: Final = (
+    "tests/unit/backup/test_feed_states.py::test_a_feed_ends_only_with_nothing_held_or_dropped_or_with_a_reported_error"
+)
+
 BUILDS: Final[Mapping[str, Build]] = {
     "CRC of batches unchecked": Build(
         (Change("codec/batch.py", "        if actual != crc:\n", "        if actual != crc and base < 0:\n"),),
@@ -215,11 +219,23 @@ BUILDS: Final[Mapping[str, Build]] = {
         ),
         ("tests/unit/backup/test_start_offsets.py::test_the_first_start_holds_when_the_log_has_lost_its_beginning",),
     ),
+    "a partition ends though it holds records": Build(
+        (Change("backup/partition/feed.py", "        if self.writer.holds_records:\n            return False\n", ""),),
+        (FEED_STATES,),
+    ),
+    "records of a failed put are dropped silently": Build(
+        (Change("backup/partition/feed.py", "        self.note_dropped()\n", ""),),
+        (FEED_STATES,),
+    ),
+    "a partition that was lost while its segment was closed is put": Build(
+        (Change("backup/partition/pump.py", "if feed.ending.state is not EndState.DROPPED:", "if feed is not None:"),),
+        (FEED_STATES,),
+    ),
     "epochs of a log are not asked": Build(
         (
             Change(
                 "backup/partition/log_agreement.py",
-                "return end.leader_epoch < feed.fetched_epoch or end.end_offset < feed.fetch_offset",
+                "return end.leader_epoch < feed.fetches.epoch or end.end_offset < feed.fetches.offset",
                 "return end.end_offset < 0",
             ),
         ),

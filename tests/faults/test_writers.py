@@ -24,18 +24,16 @@ from archiver.archive.index.archived_end import position_of
 from archiver.archive.notes.topics import PartitionSource, record_topic
 from archiver.archive.segments.block_budget import DecodingBudget
 from archiver.archive.segments.segment_facts import HoleCause
-from archiver.archive.segments.segment_writer import SegmentLimits
 from archiver.archive.segments.spool import Spool
 from archiver.backup.opening.opener import Opener
 from archiver.backup.partition.fetched_batches import Fetch, fault_of
 from archiver.backup.partition.partition_writer import PartitionWriter, PutLaterError
-from archiver.backup.partition.segment_sink import SegmentSink
-from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.errors import CorruptBatchError, LargeBatchError, StoreTemporaryError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.process.running.silence import SilenceCounter
 from archiver.process.running.workers import workers
 from archiver.store.port import Body, ListedObject, ObjectKind
+from tests.support.feeds import sink_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import PLAIN, Batch, Oddities, batch_of, control_batch, encode
@@ -172,14 +170,11 @@ class Process:
     def __init__(self, world: World, hint: int | None, most_records: int | None = None) -> None:
         self.world = world
         self.silence_counter = SilenceCounter(SESSION_S, lambda: world.now_s)
-        self.sink = SegmentSink(
-            archive=Archive(world.store, LAYOUT),
-            limits=SegmentLimits(uncompressed_bytes=0, records=most_records or world.chance.randint(1, 9)),
-            age_s=1e9,
-            spool=Spool(world.spool, keeps_bytes=1 << 20, keeps_from_bytes=0),
-            clock=lambda: 0.0,
+        self.sink = sink_of(
+            Archive(world.store, LAYOUT),
+            Spool(world.spool, keeps_bytes=1 << 20, keeps_from_bytes=0),
+            records=most_records or world.chance.randint(1, 9),
             silence_counter=self.silence_counter,
-            ledger=NO_LEDGER,
         )
         end = position_of(Archive(world.store, LAYOUT), SOURCE.topic, 0, 0, hint)
         self.writer = PartitionWriter(SOURCE, end, self.sink, silences=self.silence_counter.silences)

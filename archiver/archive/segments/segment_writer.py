@@ -110,13 +110,10 @@ class SegmentBody(io.RawIOBase):
         super().close()
 
 
-def higher_end(one: int | None, other: int | None) -> int | None:
-    """Return the higher of two last stable offsets; None (any offset) if one of them is unknown."""
-    return None if one is None or other is None else max(one, other)
-
-
 @dataclass(slots=True)
-class _Coverage:
+class Coverage:
+    """The offsets of a segment, with or without a record. It may begin before the segment has its first record."""
+
     base: int
     next: int
     leader_epoch: int = -1
@@ -124,6 +121,39 @@ class _Coverage:
     left_out: int = 0  # markers and aborted records
     stable_end: int | None = 0  # None: an answer had no last stable offset
     holes: list[Hole] = field(default_factory=list)
+
+    def cover(
+        self,
+        next_offset: int,
+        *,
+        leader_epoch: int,
+        source_bytes: int,
+        left_out: int = 0,
+        stable_end: int | None = None,
+    ) -> None:
+        """Extend the coverage to where the fetch ended: past markers, aborted records and compacted offsets.
+
+        `left_out`: the number of markers and aborted records. All other offsets without a record were not served.
+        `stable_end`: the last stable offset of the answer; None if it had none.
+        """
+        self.next = max(self.next, next_offset)
+        self.leader_epoch = leader_epoch if leader_epoch >= 0 else self.leader_epoch
+        self.source_bytes += source_bytes
+        self.left_out += left_out
+        self.stable_end = None if self.stable_end is None or stable_end is None else max(self.stable_end, stable_end)
+
+    def note_hole(self, hole: Hole, *, has_records: bool = True) -> None:
+        """Record offsets that could not be read. Without a record, holes join from MOST_HOLES on: metadata holds no more."""
+        last = self.holes[-1] if self.holes else None
+        is_next = last is not None and last.last_offset + 1 == hole.first_offset  # no record between them
+        is_joined = is_next or (not has_records and len(self.holes) >= MOST_HOLES)
+        if last is not None and last.cause is hole.cause and is_joined:
+            if not is_next:
+                self.left_out = 0  # omitted offsets in between are now in the hole, and must not count twice
+            self.holes[-1] = replace(last, last_offset=hole.last_offset)
+        else:
+            self.holes.append(hole)
+        self.next = max(self.next, hole.last_offset + 1)
 
     def unserved(self, records: int) -> int:
         """Count the offsets that no batch served: neither records, nor left out, nor in a hole."""
@@ -139,7 +169,13 @@ class OpenSegment:
     """
 
     def __init__(
-        self, source: PartitionSource, base: int, limits: SegmentLimits, spool: Spool, blocks: BlockBudget | None = None
+        self,
+        source: PartitionSource,
+        base: int,
+        limits: SegmentLimits,
+        spool: Spool,
+        blocks: BlockBudget | None = None,
+        coverage: Coverage | None = None,
     ) -> None:
         self.source = source
         self._limits = limits
@@ -162,7 +198,8 @@ class OpenSegment:
         self._uncompressed = 0
         self._sha256 = hashlib.sha256()
         self._tally = Tally()
-        self._coverage = _Coverage(base=base, next=base)
+        self._coverage = coverage or Coverage(base=base, next=base)
+        self.cover, self.note_hole = self._coverage.cover, self._coverage.note_hole
 
     @property
     def records(self) -> int:
@@ -212,41 +249,6 @@ class OpenSegment:
         """Return how large the current block may grow near the segment's limit."""
         limit = self._limits.uncompressed_bytes
         return limit - self._uncompressed if limit else BLOCK_BYTES
-
-    def cover(
-        self,
-        next_offset: int,
-        *,
-        leader_epoch: int,
-        source_bytes: int,
-        left_out: int = 0,
-        stable_end: int | None = None,
-    ) -> None:
-        """Extend the coverage to where the fetch ended: past markers, aborted records and compacted offsets.
-
-        `left_out`: the number of markers and aborted records. All other offsets without a record were not served.
-        `stable_end`: the last stable offset of the answer; None if it had none.
-        """
-        coverage = self._coverage
-        coverage.next = max(coverage.next, next_offset)
-        coverage.leader_epoch = leader_epoch if leader_epoch >= 0 else coverage.leader_epoch
-        coverage.source_bytes += source_bytes
-        coverage.left_out += left_out
-        coverage.stable_end = higher_end(coverage.stable_end, stable_end)
-
-    def forget_epoch(self) -> None:
-        """Forget the epoch: the coverage will end behind batches that were never read."""
-        self._coverage.leader_epoch = -1
-
-    def note_hole(self, hole: Hole) -> None:
-        """Record offsets that could not be read; they become part of the coverage."""
-        holes = self._coverage.holes
-        last = holes[-1] if holes else None
-        if last is not None and last.cause is hole.cause and last.last_offset + 1 == hole.first_offset:
-            holes[-1] = replace(last, last_offset=hole.last_offset)  # no record between them
-        else:
-            holes.append(hole)
-        self._coverage.next = max(self._coverage.next, hole.last_offset + 1)
 
     def _flush_block(self) -> None:
         self._uncompressed += self._blocks.pending_bytes

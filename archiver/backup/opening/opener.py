@@ -371,7 +371,7 @@ class Opener:
         )
         if goes_on and not begins_late:  # with an epoch that the log knows; otherwise it would look cut back again
             opened.writer.leader_epoch = branch.leader_epoch
-            opened.go_on_where_the_writer_is()
+            opened.follow_writer()
         return opened
 
     async def record_cut(self, source: PartitionSource) -> TopicFact:

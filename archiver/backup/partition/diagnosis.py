@@ -15,7 +15,7 @@ from archiver.errors import (
     TopicGoneError,
 )
 from archiver.kafka.brokers.client import KafkaClient
-from archiver.kafka.brokers.cluster import AbsentError, PartitionOffsets
+from archiver.kafka.brokers.cluster import AbsentError
 from archiver.kafka.records.emptiness import prove_empty
 from archiver.kafka.records.fetch import Fetched, FetchProblem
 
@@ -67,7 +67,7 @@ Diagnosis = Retry | Skip | PassOver | Take | ArchiverError  # an ArchiverError e
 
 
 async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis:  # noqa: PLR0911 - a table
-    """Judge the error in an answer; ask the brokers if the error alone is not enough."""
+    """Judge the error in an answer; ask the brokers if the error alone is not enough. Raises their errors."""
     source, problem = feed.source, answer.error
     cause = "" if problem is None else problem.name
     match problem:
@@ -78,8 +78,8 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis: 
             # The client pauses before its next request, as the quota asks. Batches above the quota's window never arrive.
             what = f"{source}: nothing but throttled answers; raise this client's consumer_byte_rate"
             return Retry(KafkaTemporaryError(what, cause=cause))
-        case FetchProblem.OFFSET_OUT_OF_RANGE if feed.replica is not None:
-            what = f"{source}: the follower {feed.replica} does not have offset {feed.fetch_offset}"
+        case FetchProblem.OFFSET_OUT_OF_RANGE if feed.fetches.replica is not None:
+            what = f"{source}: the follower {feed.fetches.replica} does not have offset {feed.fetches.offset}"
             return Retry(KafkaTemporaryError(what, cause=cause), Way.ELSEWHERE)
         case FetchProblem.OFFSET_OUT_OF_RANGE:
             return await _judge_gap(client, feed)
@@ -90,62 +90,48 @@ async def judge(client: KafkaClient, feed: Feed, answer: Fetched) -> Diagnosis: 
         case FetchProblem.DENIED:
             return KafkaError(f"{source}: may not be read; grant this user Read on topic {feed.source.topic}")
         case _:
-            return KafkaError(f"{source}: fetch at offset {feed.fetch_offset}: broker error {answer.error_code}")
+            return KafkaError(f"{source}: fetch at offset {feed.fetches.offset}: broker error {answer.error_code}")
 
 
 async def judge_silence(client: KafkaClient, feed: Feed, lasted_s: float) -> Diagnosis:
     """Judge two empty answers for a partition that was first in the requests and has records ahead. The position moves only if no record is proved to exist."""
-    what = f"{feed.source}: nothing comes at offset {feed.fetch_offset}"
-    if feed.replica is not None:
-        what = f"{what} from the follower {feed.replica}, though its leader has offsets up to {feed.last_stable}"
+    what = f"{feed.source}: nothing comes at offset {feed.fetches.offset}"
+    if feed.fetches.replica is not None:
+        what = (
+            f"{what} from the follower {feed.fetches.replica}, though its leader has offsets up to {feed.last_stable}"
+        )
         way = Way.FROM_LEADER if lasted_s > _FOLLOWER_S else Way.SAME
         return Retry(KafkaTemporaryError(what, cause="FOLLOWER_BEHIND"), way)
-    try:
-        emptiness = await prove_empty(client, feed.target)
-    except KafkaTemporaryError as error:
-        return Retry(error)
-    except KafkaError as error:
-        return error
-    if emptiness.reaches > feed.fetch_offset:
+    emptiness = await prove_empty(client, feed.fetches.target)
+    if emptiness.reaches > feed.fetches.offset:
         return PassOver(min(emptiness.reaches, feed.end_offset), stable_end=emptiness.reaches)
     if feed.has_end:
-        offsets = await _offsets(client, feed)
-        if isinstance(offsets, PartitionOffsets) and offsets.high_watermark < feed.end_offset:
-            return _cut_back(feed, offsets.high_watermark)
-    what = f"{what}, though the end is {feed.known_end}; {emptiness.advice(feed.fetch_offset)}"
+        high_watermark = (await client.offsets([feed.key]))[feed.key].high_watermark
+        if high_watermark < feed.end_offset:
+            return CutBackError(
+                f"{feed.source}: its end was offset {feed.end_offset} when this backup began, and the log ends at"
+                f" {high_watermark}: the log was cut back"
+            )
+    what = f"{what}, though the end is {feed.known_end}; {emptiness.advice(feed.fetches.offset)}"
     return Retry(KafkaTemporaryError(what, cause="EMPTY"), Way.ALONE)
-
-
-def _cut_back(feed: Feed, high_watermark: int) -> CutBackError:
-    return CutBackError(
-        f"{feed.source}: its end was offset {feed.end_offset} when this backup began, and the log ends at"
-        f" {high_watermark}: the log was cut back"
-    )
 
 
 async def _judge_gap(client: KafkaClient, feed: Feed) -> Diagnosis:
     """Judge a position outside the log: a hole below its start, a truncation above its end."""
-    offsets = await _offsets(client, feed)
-    if not isinstance(offsets, PartitionOffsets):
-        return offsets
-    if feed.fetch_offset < offsets.log_start:
+    offsets = (await client.offsets([feed.key]))[feed.key]
+    if feed.fetches.offset < offsets.log_start:
         return Skip(offsets.log_start)
-    if feed.fetch_offset > offsets.high_watermark or offsets.leader_epoch < feed.fetched_epoch:
+    if feed.fetches.offset > offsets.high_watermark or offsets.leader_epoch < feed.fetches.epoch:
         # The position is above the end; or it is in range, and the log does not know the epoch that we have read.
         return _parted(feed)
-    what = f"{feed.source}: refused at offset {feed.fetch_offset}, which its leader says it has"
+    what = f"{feed.source}: refused at offset {feed.fetches.offset}, which its leader says it has"
     return Retry(KafkaTemporaryError(what, cause="OFFSET_OUT_OF_RANGE"))
 
 
 async def _judge_topic(client: KafkaClient, feed: Feed) -> Diagnosis:
     """Judge a topic that a broker does not know. The broker may be behind; if the metadata say the same, the topic is gone."""
     source = feed.source
-    try:
-        found = (await client.describe_topics([source.topic])).get(source.topic)
-    except KafkaTemporaryError as error:
-        return Retry(error)
-    except KafkaError as error:
-        return error
+    found = (await client.describe_topics([source.topic])).get(source.topic)
     if found is None:
         return Retry(AbsentError(f"{source}: the topic was deleted; what is archived is kept"))
     if not found.topic_id:
@@ -155,17 +141,8 @@ async def _judge_topic(client: KafkaClient, feed: Feed) -> Diagnosis:
     return Retry(KafkaTemporaryError(f"{source}: unknown to its leader", cause="UNKNOWN_TOPIC"), Way.ELSEWHERE)
 
 
-async def _offsets(client: KafkaClient, feed: Feed) -> PartitionOffsets | Diagnosis:
-    try:
-        return (await client.offsets([feed.key]))[feed.key]
-    except KafkaTemporaryError as error:
-        return Retry(error)
-    except KafkaError as error:
-        return error
-
-
 def _parted(feed: Feed) -> CutBackError:
     return CutBackError(
-        f"{feed.source}: what was read of it reaches offset {feed.fetch_offset}, and the log there is not the one that was"
+        f"{feed.source}: what was read of it reaches offset {feed.fetches.offset}, and the log there is not the one that was"
         " read: the log was cut back"
     )

@@ -1,9 +1,9 @@
-"""State of one partition between fetch and put: its position, queue, held records and failures."""
+"""State of one partition between fetch and put, in three parts: its fetches, its puts and its end (docs/architecture.md)."""
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum, IntEnum, auto
 from typing import Final, Protocol
 
 from archiver.archive.notes.topics import PartitionSource
@@ -48,38 +48,186 @@ class FeedWatch(Protocol):
         """Fetched data is dropped, and will be fetched again."""
 
 
+class FetchState(Enum):
+    """Whether a partition is in the requests to its broker. It is in the first two states."""
+
+    WANTED = auto()
+    STARVING = auto()  # the last answer was empty although records are ahead: it is first in the next request
+    PAUSED = auto()  # its observer wants no fetches for now
+    SET_ASIDE = auto()  # its put takes long and memory is short: until that put has ended
+    BROKEN = auto()  # a batch cannot be read: until it is judged
+
+
+class PutState(Enum):
+    """What is done with the writer of a partition: one step at a time."""
+
+    IDLE = auto()
+    WORKING = auto()  # it takes a fetch, or a fault of the partition is judged
+    WAITING = auto()  # for a put, in the queue of partitions that go on
+    WAITING_AT_END = auto()  # for a put, in the queue of closing partitions
+    RUNNING = auto()  # a segment is closed and put
+    FAILED = auto()  # a put failed for now: until its retry, nothing else is done
+
+
+class EndState(IntEnum):
+    """How far a partition is on its way to the end. It never goes back."""
+
+    OPEN = auto()
+    FAILING = auto()  # it has an error; what was fetched before is archived first
+    CLOSING = auto()  # waiting fetches are dropped, and held records are put
+    DROPPED = auto()  # held records are not put any more
+    ENDED = auto()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FeedFetches:
+    """The next request of a partition, what was fetched already, and why fetches fail."""
+
+    target: FetchTarget
+    state: FetchState = FetchState.WANTED
+    queue: deque[Fetch] = field(default_factory=deque)
+    alone_ms: int = 0  # the wait of its separate requests; 0: it is fetched with all others of its broker
+    replica: int | None = None  # the follower that the leader has named
+    replica_until_s: float = 0.0  # from then on the leader is asked again
+    not_before_s: float = 0.0  # no fetch before that time: the last one was refused
+    failure: type[KafkaTemporaryError] | None = None  # the kind of the last error
+    failing_since_s: float | None = None
+    broken: CorruptBatchError | None = None  # the fault of the batch at `offset`, while the state is BROKEN
+    doubted: int = -1  # at this position an answer had a misplaced batch
+
+    @property
+    def offset(self) -> int:
+        return self.target.offset
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last batch before `offset`."""
+        return self.target.last_fetched_epoch
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.state in (FetchState.WANTED, FetchState.STARVING) and len(self.queue) < _FETCHES_AHEAD
+
+    def move(self, offset: int, epoch: int) -> None:
+        """Continue at another position. The target is replaced only then: requests for quiet partitions do not change."""
+        last = self.target
+        if (last.offset, last.last_fetched_epoch) != (offset, epoch):
+            self.target = FetchTarget(
+                topic=last.topic,
+                topic_id=last.topic_id,
+                partition=last.partition,
+                offset=offset,
+                last_fetched_epoch=epoch,
+            )
+
+    def note_broken(self, error: CorruptBatchError) -> None:
+        self.state, self.broken = FetchState.BROKEN, error
+
+    def pause(self) -> None:
+        """Fetch nothing until the observer has the state left. A broken batch is judged before."""
+        if self.state is not FetchState.BROKEN:
+            self.state = FetchState.PAUSED
+
+    def leave(self, state: FetchState) -> None:
+        """Fetch again, if the partition is in this state. A broken batch is fetched again, too, and shows its fault again."""
+        if self.state is state:
+            self.state, self.broken = FetchState.WANTED, None
+
+    def doubt(self) -> bool:
+        """Note that the answer had a misplaced batch. Returns whether an earlier answer had one at this position, too."""
+        is_again, self.doubted = self.doubted == self.offset, self.offset
+        return is_again
+
+    def note_failure(self, error: KafkaTemporaryError, now_s: float) -> float:
+        """Note a temporary error. Returns for how long errors of this kind have blocked fetches."""
+        if self.failing_since_s is None or self.failure is not type(error):
+            self.failure, self.failing_since_s = type(error), now_s
+        return now_s - self.failing_since_s
+
+    def stalled_s(self, now_s: float) -> float:
+        """Return for how long fetches have failed, without progress."""
+        return 0.0 if self.failing_since_s is None else now_s - self.failing_since_s
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FeedPuts:
+    """The put of a partition that is due, and its failures."""
+
+    state: PutState = PutState.IDLE
+    due_since_s: float | None = None  # since when a segment waits for its put, or is being put
+    failing_since_s: float | None = None
+    again_at_s: float = 0.0  # the retry of a failed put
+    error: ArchiverError | None = None  # of the last failed put
+
+    @property
+    def is_working(self) -> bool:
+        """Whether a step is under way, which may use the writer in a thread."""
+        return self.state in (PutState.WORKING, PutState.RUNNING)
+
+    def wait(self, line: PutState, now_s: float) -> bool:
+        """Wait for a put in a queue. Returns whether the partition is new there."""
+        if self.due_since_s is None:
+            self.due_since_s = now_s
+        was, self.state = self.state, line
+        return was is not line
+
+    def fail(self, error: ArchiverError, now_s: float, again_at_s: float) -> None:
+        self.state, self.error, self.again_at_s = PutState.FAILED, error, again_at_s
+        if self.failing_since_s is None:
+            self.failing_since_s = now_s
+
+    def succeed(self) -> None:
+        self.due_since_s = self.failing_since_s = self.error = None
+
+    def begin_work(self) -> None:
+        """Begin a step, if it is not the put that was begun in its turn."""
+        if self.state is not PutState.RUNNING:
+            self.state = PutState.WORKING
+
+    def end_work(self) -> None:
+        if self.state is not PutState.FAILED:
+            self.state = PutState.IDLE
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FeedEnding:
+    """Whether and why a partition ends."""
+
+    state: EndState = EndState.OPEN
+    error: ArchiverError | None = None
+    dropped: DroppedError | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the end was asked for."""
+        return self.state >= EndState.CLOSING
+
+    def go_to(self, state: EndState) -> None:
+        self.state = max(self.state, state)
+
+    def fail(self, error: ArchiverError) -> None:
+        """End with an error, once everything fetched before is archived."""
+        self.error = error
+        self.go_to(EndState.FAILING)
+
+    def end(self) -> None:
+        self.go_to(EndState.ENDED)
+        self.ended.set()
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Feed:
     """One partition on its way into the archive. Only the event loop uses it, but one worker at a time uses its writer."""
 
     writer: PartitionWriter
     end_offset: int = NO_END_OFFSET
-    from_offset: int = field(init=False)
-    fetch_offset: int = field(default=0, init=False)
-    fetched_epoch: int = field(init=False)  # of the last batch before fetch_offset
-    queue: deque[Fetch] = field(default_factory=deque)
-    working: bool = False
-    starving: bool = (
-        False  # an answer was empty although records are ahead: next time this partition is first in the request
-    )
-    alone_ms: int = 0  # the wait of its separate requests; 0: it is fetched with all others of its broker
-    closing: bool = False  # flush held records, drop waiting ones, end
-    is_dropped: bool = False  # held records are not put any more
-    put_due_since_s: float | None = None  # since when a segment waits for its put, or is being put
-    put_line: object = None  # its queue of waiting puts
-    is_paused: bool = False  # its observer wants no fetches for now
     watch: FeedWatch | None = None
-    is_set_aside: bool = False  # its put takes long and memory is short: nothing is fetched meanwhile
-    put_again_at_s: float | None = None  # a put failed: nothing else is done until it succeeds
-    put_fails_since_s: float | None = None
-    put_error: ArchiverError | None = None  # of the last failed put
+    from_offset: int = field(init=False)
+    fetches: FeedFetches = field(init=False)
+    puts: FeedPuts = field(default_factory=FeedPuts)
+    ending: FeedEnding = field(default_factory=FeedEnding)
     reported_base: int | None = field(init=False)  # base of the newest segment that was reported as durable
-    replica: int | None = None  # the follower that the leader has named
-    replica_until_s: float = 0.0  # from then on the leader is asked again
-    not_before_s: float = 0.0  # no fetch before that time: the last one was refused
-    fetch_failure: type[KafkaTemporaryError] | None = None
-    fetch_fails_since_s: float | None = None
-    is_fetch_failure_logged: bool = False
     answered_s: float | None = None  # when an answer came last that was no error
     high_watermark: int | None = None
     last_stable: int | None = None
@@ -87,20 +235,21 @@ class Feed:
     pending_from: int = field(init=False)  # the durable position at that time
     held_back_since_s: float | None = None  # since when the last stable offset does not move and is below the end
     open_transactions: tuple[OpenTransaction, ...] = ()
-    broken: CorruptBatchError | None = (
-        None  # the fault of the batch at the writer's position: nothing is fetched until it is judged
-    )
-    doubted: int = -1  # at this position an answer had a misplaced batch
-    error: ArchiverError | None = None
-    dropped: DroppedError | None = None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    _target: FetchTarget | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.from_offset = self.writer.position
-        self.reported_base = self.writer.newest_base
-        self.pending_from = self.writer.durable_position
-        self.go_on_where_the_writer_is()
+        writer, source = self.writer, self.writer.source
+        self.from_offset = writer.position
+        self.reported_base = writer.newest_base
+        self.pending_from = writer.durable_position
+        self.fetches = FeedFetches(
+            target=FetchTarget(
+                topic=source.topic,
+                topic_id=source.topic_id,
+                partition=source.partition,
+                offset=writer.position,
+                last_fetched_epoch=writer.leader_epoch,
+            )
+        )
 
     @property
     def source(self) -> PartitionSource:
@@ -113,14 +262,10 @@ class Feed:
     @property
     def wants_more(self) -> bool:
         return (
-            self.error is None
-            and self.broken is None
-            and not self.closing
-            and self.put_again_at_s is None
-            and not self.is_set_aside
-            and not self.is_paused
-            and self.fetch_offset < self.end_offset
-            and len(self.queue) < _FETCHES_AHEAD
+            self.fetches.is_wanted
+            and self.ending.state is EndState.OPEN
+            and self.puts.failing_since_s is None
+            and not self.is_at_end
         )
 
     @property
@@ -129,177 +274,79 @@ class Feed:
 
     @property
     def is_at_end(self) -> bool:
-        return self.fetch_offset >= self.end_offset
-
-    @property
-    def target(self) -> FetchTarget:
-        """The fetch request. It is cached, because requests for a quiet partition do not change."""
-        last = self._target
-        if last is None or last.offset != self.fetch_offset or last.last_fetched_epoch != self.fetched_epoch:
-            last = self._target = FetchTarget(
-                topic=self.source.topic,
-                topic_id=self.source.topic_id,
-                partition=self.source.partition,
-                offset=self.fetch_offset,
-                last_fetched_epoch=self.fetched_epoch,
-            )
-        return last
+        return self.fetches.offset >= self.end_offset
 
     @property
     def is_busy(self) -> bool:
         """Whether work on this partition is under way, or waits."""
-        return self.working or bool(self.queue) or self.put_line is not None
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether nothing will be fetched after the queue."""
-        return self.closing or self.error is not None or self.is_at_end
+        return self.puts.state is not PutState.IDLE or bool(self.fetches.queue)
 
     # --- fetches
 
-    def follow(self, replica: int, until_s: float) -> None:
-        """Fetch the partition from a follower that the leader named; ask the leader again later."""
-        self.replica, self.replica_until_s = replica, until_s
-
-    def leave_follower(self) -> None:
-        """Have the partition fetched from its leader."""
-        self.replica = None
-
-    def fetch_alone(self, wait_ms: int) -> None:
-        """Fetch the partition in separate requests with this wait."""
-        self.alone_ms = wait_ms
-
-    def fetch_with_others(self) -> bool:
-        """Fetch the partition with all others of its broker. Returns whether that is a change."""
-        was_alone, self.alone_ms = self.alone_ms > 0, 0
-        return was_alone
-
-    def pause_fetches(self, until_s: float) -> None:
-        self.not_before_s = until_s
-
     def enqueue(self, item: Fetch, next_offset: int, epoch: int) -> None:
         """Queue fetched batches for the writer, and continue fetching behind them."""
-        self.queue.append(item)
-        self.fetch_offset, self.fetched_epoch = next_offset, epoch
-
-    def note_records(self) -> None:
-        """Note that an answer had records: the partition waits like all others."""
-        self.starving = False
-
-    def note_emptiness(self) -> None:
-        """Note that an answer was empty. If records are ahead, the partition is first in the next request."""
-        self.starving = self.is_behind
-
-    def doubt(self) -> bool:
-        """Note that the answer had a misplaced batch. Returns whether an earlier answer had one at this position, too."""
-        is_again, self.doubted = self.doubted == self.fetch_offset, self.fetch_offset
-        return is_again
-
-    def note_broken(self, error: CorruptBatchError) -> None:
-        """Note a fault of the batch at the writer's position: nothing is fetched until it is judged."""
-        self.broken = error
-
-    def forget_broken(self) -> None:
-        """Have the broken batch fetched again; the next answer may show the same fault."""
-        self.broken = None
-
-    def note_fetch_failure(self, error: KafkaTemporaryError, now_s: float) -> float:
-        """Note a temporary error. Returns for how long errors of this kind have blocked fetches."""
-        if self.fetch_fails_since_s is None or self.fetch_failure is not type(error):
-            self.fetch_failure, self.fetch_fails_since_s, self.is_fetch_failure_logged = type(error), now_s, False
-        return now_s - self.fetch_fails_since_s
-
-    def note_lasting_failure(self, lasted_s: float) -> bool:
-        """Note for how long fetches have failed. Returns whether to log it: once, when a failure lasts."""
-        if lasted_s <= LASTING_FAILURE_S or self.is_fetch_failure_logged:
-            return False
-        self.is_fetch_failure_logged = True
-        return True
-
-    def stalled_s(self, now_s: float) -> float:
-        """Return for how long fetches have failed, without progress."""
-        return 0.0 if self.fetch_fails_since_s is None else now_s - self.fetch_fails_since_s
+        self.fetches.queue.append(item)
+        self.fetches.move(next_offset, epoch)
 
     def drop_queue(self) -> int:
         """Drop queued data; it is fetched again, now or by the next run. Returns the number of bytes."""
-        dropped_bytes = sum(len(item.records) for item in self.queue)
-        self.queue.clear()
-        self.go_on_where_the_writer_is()
+        queue = self.fetches.queue
+        dropped_bytes = sum(len(item.records) for item in queue)
+        queue.clear()
+        self.follow_writer()
         return dropped_bytes
 
-    def go_on_where_the_writer_is(self) -> None:
-        is_set_back = self.fetch_offset > self.writer.position
-        self.fetch_offset, self.fetched_epoch = self.writer.position, self.writer.leader_epoch
+    def follow_writer(self) -> None:
+        """Continue fetching at the writer's position."""
+        is_set_back = self.fetches.offset > self.writer.position
+        self.fetches.move(self.writer.position, self.writer.leader_epoch)
         if is_set_back and self.watch is not None:
             self.watch.note_set_back(self)
 
-    # --- work and its end
+    def set_aside(self) -> int:
+        """Fetch nothing until the put has ended, and drop fetched data. Returns the number of dropped bytes."""
+        dropped_bytes = self.drop_queue()
+        if self.fetches.state in (FetchState.WANTED, FetchState.STARVING):
+            self.fetches.state = FetchState.SET_ASIDE
+        return dropped_bytes
 
-    def begin_work(self) -> None:
-        self.working = True
+    # --- the end
 
-    def end_work(self) -> None:
-        self.working = False
-
-    def fail(self, error: ArchiverError) -> None:
-        """End the feed with an error, once everything fetched before is archived."""
-        self.error = error
+    def close(self, now_s: float) -> None:
+        """Begin to end the feed: held records are put. A failed put is retried at once."""
+        self.ending.go_to(EndState.CLOSING)
+        self.puts.again_at_s = min(self.puts.again_at_s, now_s)
 
     def abandon(self, error: ArchiverError) -> int:
         """End the feed with an error of its writer, and drop held records. Returns the number of dropped bytes."""
-        self.error = error
+        self.ending.fail(error)
         self.note_dropped()
         self.writer.discard()
-        self.put_again_at_s = None
         return self.drop_queue()
 
-    def close(self, now_s: float) -> None:
-        """Begin to end the feed: held records are flushed. A failed put is retried at once."""
-        self.closing = True
-        if self.put_again_at_s is not None:
-            self.put_again_at_s = now_s
+    def note_dropped(self) -> None:
+        """Note that the held records are dropped: no put of them is pending. It is the error of a feed that was closed."""
+        records, ending = self.writer.held_records, self.ending
+        if not records:
+            return
+        why = ending.error or self.puts.error or "the store has not answered"
+        ending.dropped = DroppedError(
+            f"{self.source}: {spell_count(records, 'record')} from offset {self.writer.durable_position} on, held at the end,"
+            f" {'is' if records == 1 else 'are'} not known to be in the archive: {why}; Kafka still has them, for the next run",
+            records=records,
+        )
+        if ending.is_closing:
+            ending.error = ending.dropped
 
-    def let_go(self) -> None:
-        """Begin to end the feed, without a waiting caller. Held records are not put."""
-        self.closing = self.is_dropped = True
-
-    def drop(self) -> None:
-        """Drop held records, and remove the feed from its queue: nothing of it is put."""
-        self.writer.discard()
-        self.put_line = self.put_again_at_s = None
-
-    # --- puts
-
-    def wait_for_put(self, line: object, now_s: float) -> bool:
-        """Wait for a put in a line. Returns whether the feed is new in this line."""
-        if self.put_due_since_s is None:
-            self.put_due_since_s = now_s
-        was_in, self.put_line = self.put_line, line
-        return was_in is not line
-
-    def begin_put(self) -> None:
-        self.put_line = None
-
-    def note_put_failure(self, error: ArchiverError, now_s: float, again_at_s: float) -> None:
-        """Note a failed put. Nothing else is done until a put succeeds."""
-        self.put_error, self.put_again_at_s = error, again_at_s
-        if self.put_fails_since_s is None:
-            self.put_fails_since_s = now_s
-
-    def end_put(self, *, has_worked: bool) -> None:
-        self.is_set_aside = False
-        if has_worked:
-            self.put_due_since_s = self.put_again_at_s = self.put_fails_since_s = self.put_error = None
-
-    def set_aside(self) -> int:
-        """Fetch nothing until the put has ended, and drop fetched data. Returns the number of dropped bytes."""
-        self.is_set_aside = True
-        return self.drop_queue()
-
-    def note_newest_segment(self) -> bool:
-        """Note the newest durable segment. Returns whether it is new, and must be reported."""
-        last, self.reported_base = self.reported_base, self.writer.newest_base
-        return last != self.reported_base
+    def end(self) -> bool:
+        """End the feed, unless its writer holds records that must be put before. Returns whether it has ended."""
+        if self.ending.state is EndState.DROPPED:
+            self.writer.discard()
+        if self.writer.holds_records:
+            return False
+        self.puts.state = PutState.IDLE
+        self.ending.end()
+        return True
 
     # --- the end of the log
 
@@ -311,32 +358,23 @@ class Feed:
     @property
     def is_behind(self) -> bool:
         """Whether records are ahead. If so, an empty answer is not the end of the log."""
-        return self.fetch_offset < self.known_end
+        return self.fetches.offset < self.known_end
 
     def note_answer(self, answer: Fetched, now_s: float) -> bool:
-        """Note the end of the log in an answer. Returns whether a logged fetch failure is over."""
+        """Note the end of the log in an answer. Returns whether a failure of fetches is over."""
         if answer.high_watermark >= 0:
             high_watermark, last_stable = answer.high_watermark, answer.last_stable_offset
-            if self.replica is not None:  # a follower may know less than its leader has reported
+            if self.fetches.replica is not None:  # a follower may know less than its leader has reported
                 high_watermark = max(high_watermark, self.high_watermark or 0)
                 last_stable = max(last_stable, self.last_stable or 0)
             self.note_ends(high_watermark, last_stable, now_s)
-        if answer.error is None:
-            self.answered_s = now_s
-        if answer.error is not None or not (len(answer.records) or not self.is_behind):
+        if answer.error is not None:
             return False
-        was_logged, self.is_fetch_failure_logged, self.fetch_fails_since_s = self.is_fetch_failure_logged, False, None
-        return was_logged
-
-    def report_answer(self, answer: Fetched, asked_s: float) -> None:
-        """Report an answer to the observer."""
-        if self.watch is not None:
-            self.watch.note_answer(self, answer, asked_s)
-
-    def report_skip(self, cause: HoleCause) -> None:
-        """Report a hole to the watcher, before the writer takes it."""
-        if self.watch is not None:
-            self.watch.note_skip(self, cause)
+        self.answered_s = now_s
+        if self.is_behind and not len(answer.records):
+            return False
+        was_failing, self.fetches.failing_since_s = self.fetches.failing_since_s is not None, None
+        return was_failing
 
     def note_ends(self, high_watermark: int, last_stable: int, now_s: float) -> None:
         """Note the log end that the leader returned."""
@@ -348,13 +386,11 @@ class Feed:
         self.high_watermark, self.last_stable = high_watermark, last_stable
         self.note_pending(now_s)
 
-    def note_open_transactions(self, found: Iterable[OpenTransaction]) -> None:
-        self.open_transactions = tuple(found)
-
     @property
     def is_caught_up(self) -> bool:
         """Whether Kafka is known to have no unwritten records."""
-        return self.high_watermark is not None and self.pending_since_s is None and self.put_fails_since_s is None
+        is_known = self.high_watermark is not None and self.pending_since_s is None
+        return is_known and self.puts.failing_since_s is None
 
     def unsaved_since_s(self, now_s: float) -> float | None:
         """Return since when Kafka may have unwritten records, also if it has not answered for a while; None: it has none."""
@@ -373,30 +409,15 @@ class Feed:
             self.pending_since_s = now_s
         self.pending_from = position
 
-    def inherit_pending(self, since_s: float | None) -> None:
-        """Take over the pending time from before the partition had a feed."""
-        self.pending_since_s = since_s
-
-    def note_dropped(self) -> None:
-        """Note that the held records are dropped: no put of them is pending."""
-        records = self.writer.held_records
-        if not records:
-            return
-        why = self.error or self.put_error or "the store has not answered"
-        self.dropped = DroppedError(
-            f"{self.source}: {spell_count(records, 'record')} from offset {self.writer.durable_position} on, held at the end,"
-            f" {'is' if records == 1 else 'are'} not known to be in the archive: {why}; Kafka still has them, for the next run",
-            records=records,
-        )
-
     def report(self) -> PartitionReport:
+        dropped = self.ending.dropped
         return PartitionReport(
             source=self.source,
             from_offset=self.from_offset,
-            position=self.writer.position if self.dropped is None else self.writer.durable_position,
+            position=self.writer.position if dropped is None else self.writer.durable_position,
             end_offset=self.end_offset,
             written=self.writer.written,
             open_transactions=self.open_transactions,
-            error=self.dropped if self.closing and self.dropped is not None else self.error,
-            dropped_records=0 if self.dropped is None else self.dropped.records,
+            error=self.ending.error,
+            dropped_records=0 if dropped is None else dropped.records,
         )

@@ -8,14 +8,12 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from archiver.archive.notes.topics import PartitionSource
-from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.partition.diagnosis import Diagnosis, PassOver, Retry, Skip, Take, Way, judge, judge_silence
-from archiver.backup.partition.feed import LASTING_FAILURE_S, NO_END_OFFSET, Feed
+from archiver.backup.partition.feed import LASTING_FAILURE_S, NO_END_OFFSET, Feed, FetchState
 from archiver.backup.partition.fetched_batches import Fetch, epoch_of
+from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.backup.partition.unreadable import judge_broken
-from archiver.backup.reports.ledger import Ledger
-from archiver.backup.reports.troubles import Dependency, Troubles
+from archiver.backup.reports.troubles import Dependency
 from archiver.codec.batch import in_place, position_after, whole_batches
 from archiver.codec.kernels.batches import START
 from archiver.errors import (
@@ -63,7 +61,7 @@ FETCH_PATIENCE_S = 300.0  # a partition without progress for this long is given 
 
 
 class Work(Protocol):
-    """Other work on feeds; at most one step at a time per feed."""
+    """Other work on feeds; at most one step at a time per feed. Implemented by the pump, which imports this module."""
 
     def advance(self, feed: Feed) -> None:
         """Begin the next step of a partition, unless other work on the partition is under way."""
@@ -83,19 +81,17 @@ class Fetching:
         client: KafkaClient,
         feeds: Mapping[TopicPartition, Feed],
         work: Work,
+        sink: SegmentSink,
         *,
         memory_bytes: int,
         rate_bytes: int,
-        clock: Callable[[], float],
-        ledger: Ledger,
-        troubles: Troubles | None = None,
     ) -> None:
         self._client = client
         self._feeds = feeds
         self._work = work
-        self._clock = clock
-        self._ledger = ledger
-        self._troubles = troubles or Troubles()
+        self._clock = sink.clock
+        self._ledger = sink.ledger
+        self._troubles = sink.troubles
         # The rest of the memory is for processed fetches: decompressed, in tables, and encoded.
         self._memory = ByteBudget(memory_bytes // _FETCHED_SHARE)
         self._granted = 0
@@ -109,8 +105,6 @@ class Fetching:
         )  # brokers that have a fetcher, and whether it is the one for partitions that are asked for alone
         self._quiet: set[int] = set()  # brokers that had little the last time
         self._leaders_only_until_s = 0.0
-        self._turn = 0
-        self._told_unreadable: dict[PartitionSource, int] = {}  # skips below these offsets were logged already
 
     def stir(self) -> None:
         """Wake the fetchers: a partition may want more than before."""
@@ -122,10 +116,8 @@ class Fetching:
         self.stir()
 
     def suspend(self, is_suspended: bool) -> None:
-        """Stop fetching while `is_suspended`."""
-        was_suspended, self._is_suspended = self._is_suspended, is_suspended
-        if was_suspended and not is_suspended:
-            self.stir()
+        """Stop fetching while `is_suspended`. The next `refresh_leaders` wakes the fetchers again."""
+        self._is_suspended = is_suspended
 
     def release(self, taken_bytes: int) -> None:
         """Count fetched bytes as freed: they were archived, or dropped."""
@@ -142,13 +134,10 @@ class Fetching:
         """Give each broker that leads a partition a fetcher, and find unknown leaders."""
         if self._client.settings.client_rack:
             self._work.begin_loop(self._watch_followers())
-        backoff, was_leaderless = Backoff(_PAUSE_S, _LONGEST_PAUSE_S), False
+        backoff = Backoff(_PAUSE_S, _LONGEST_PAUSE_S)
         while True:
             self._see_to_fetchers()
             leaderless = [feed for feed in self._feeds.values() if feed.wants_more and self._node_of(feed) is None]
-            if was_leaderless and not leaderless:  # another caller has refreshed the leaders: no fetcher knows
-                self.stir()
-            was_leaderless = bool(leaderless)
             if leaderless and not await self._find_leaders(leaderless):
                 await asyncio.sleep(backoff.next_s())
             elif not leaderless:
@@ -157,11 +146,11 @@ class Fetching:
                 await self._lead_moved.wait()
 
     def _see_to_fetchers(self) -> None:
-        wanted = {(self._node_of(feed), feed.alone_ms > 0) for feed in self._feeds.values()}
+        wanted = {(self._node_of(feed), feed.fetches.alone_ms > 0) for feed in self._feeds.values()}
         for node, is_alone in wanted - self._served:
             if node is not None:
                 self._served.add((node, is_alone))
-                self._work.begin_loop(self._serve_alone(node) if is_alone else self._serve(node))
+                self._work.begin_loop(self._serve(node, alone=is_alone))
 
     async def _find_leaders(self, feeds: Sequence[Feed]) -> bool:
         """Ask who leads these partitions. Returns whether any leader was found."""
@@ -179,7 +168,7 @@ class Fetching:
         return len(refused) < len(feeds)
 
     def _node_of(self, feed: Feed) -> int | None:
-        return self._client.known_leader(*feed.key) if feed.replica is None else feed.replica
+        return self._client.known_leader(*feed.key) if feed.fetches.replica is None else feed.fetches.replica
 
     async def _watch_followers(self) -> None:
         """Ask leaders for the ends of logs that are read from followers; stop using a follower when its lease is over.
@@ -188,58 +177,44 @@ class Fetching:
         """
         while True:
             await asyncio.sleep(_LEADERS_ASKED_EVERY_S)
-            followed = {key: feed for key, feed in self._feeds.items() if feed.replica is not None}
+            followed = {key: feed for key, feed in self._feeds.items() if feed.fetches.replica is not None}
             ends, _ = await self._client.offsets_each(followed) if followed else ({}, {})
             now_s = self._clock()
             for key, feed in followed.items():
-                if feed.replica_until_s <= now_s:
-                    feed.leave_follower()
-                elif feed.replica is not None and key in ends:
+                if feed.fetches.replica_until_s <= now_s:
+                    feed.fetches.replica = None
+                elif feed.fetches.replica is not None and key in ends:
                     feed.note_ends(ends[key].high_watermark, ends[key].last_stable, now_s)
             self.refresh_leaders()
 
-    def _follow(self, feed: Feed, replica: int) -> None:
-        feed.follow(replica, self._clock() + self._client.settings.metadata_max_age_ms / 1000)
-        self.refresh_leaders()  # the follower may have no fetcher yet
-
     # --- fetch
 
-    async def _serve(self, node: int) -> None:
-        """Fetch from one broker while it has partitions to fetch."""
-        while True:
-            if self._hungry(node):
-                await self._keep_to_the_rate()
-                answer_bytes = _LEAST_ANSWER_BYTES if node in self._quiet else self._share
-                async with self._memory.reserved(answer_bytes):
-                    feeds = self._in_turn(
-                        self._hungry(node)
-                    )  # after the wait for memory, some may want nothing any more
-                    is_any_follower_fine = self._clock() >= self._leaders_only_until_s
-                    rack = self._client.settings.client_rack if is_any_follower_fine else ""
-                    fetched_bytes = await self._fetch(
-                        node, feeds, answer_bytes, max_wait_ms=_LONGEST_WAIT_MS, rack=rack
-                    )
-                if fetched_bytes < _SMALL_ANSWER_BYTES:
-                    self._quiet.add(node)
-                    await asyncio.sleep(min(len(feeds) * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
-                else:
-                    self._quiet.discard(node)
-            else:
-                await self._until_changed()
-
-    async def _serve_alone(self, node: int) -> None:
-        """Fetch partitions of one broker that need separate requests: one at a time, on a separate connection."""
+    async def _serve(self, node: int, *, alone: bool) -> None:
+        """Fetch from one broker while it has partitions to fetch: all in one request; or alone, one partition at a time."""
         for turn in count():
-            if self._hungry(node, alone=True):
-                await self._keep_to_the_rate()
-                answer_bytes = self._share
-                async with self._memory.reserved(answer_bytes):
-                    feeds = self._hungry(node, alone=True)
-                    if feeds:
-                        feed = feeds[turn % len(feeds)]
-                        await self._fetch(node, [feed], answer_bytes, max_wait_ms=feed.alone_ms, lane=Lane.FETCH_ALONE)
-            else:
-                await self._until_changed()
+            if not self._hungry(node, alone=alone):
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            if self._rate_bytes:
+                await asyncio.sleep(max(0.0, self._fetch_again_at_s - self._clock()))
+            answer_bytes = _LEAST_ANSWER_BYTES if node in self._quiet and not alone else self._share
+            async with self._memory.reserved(answer_bytes):
+                feeds = self._hungry(node, alone=alone)  # after the wait for memory, some may want nothing any more
+                start = turn % (len(feeds) or 1)
+                feeds = feeds[start:] + feeds[:start]
+                # Those that got nothing last time come first, or a large batch behind a busy partition would starve.
+                feeds = (
+                    feeds[:1]
+                    if alone
+                    else sorted(feeds, key=lambda feed: feed.fetches.state is not FetchState.STARVING)
+                )
+                fetched_bytes = await self._fetch(node, feeds, answer_bytes, alone=alone)
+            if not alone and fetched_bytes < _SMALL_ANSWER_BYTES:
+                self._quiet.add(node)
+                await asyncio.sleep(min(len(feeds) * _PAUSE_PER_PARTITION_S, _LONGEST_WAIT_MS / 1000))
+            elif not alone:
+                self._quiet.discard(node)
 
     @property
     def _share(self) -> int:
@@ -247,11 +222,7 @@ class Fetching:
         share = self._memory.most_bytes // (1 + len(self._served))
         return max(_LEAST_ANSWER_BYTES, min(ANSWER_BYTES, share, self._rate_bytes or ANSWER_BYTES))
 
-    async def _until_changed(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-    def _hungry(self, node: int, *, alone: bool = False) -> list[Feed]:
+    def _hungry(self, node: int, *, alone: bool) -> list[Feed]:
         if self._is_suspended:
             return []
         now_s = self._clock()
@@ -259,36 +230,16 @@ class Fetching:
             feed
             for feed in self._feeds.values()
             if feed.wants_more
-            and (feed.alone_ms > 0) == alone
-            and feed.not_before_s <= now_s
+            and (feed.fetches.alone_ms > 0) == alone
+            and feed.fetches.not_before_s <= now_s
             and self._node_of(feed) == node
         ]
 
-    async def _keep_to_the_rate(self) -> None:
-        wait_s = self._fetch_again_at_s - self._clock()
-        if self._rate_bytes and wait_s > 0:
-            await asyncio.sleep(wait_s)
-
-    def _in_turn(self, feeds: list[Feed]) -> list[Feed]:
-        """Rotate the partitions; those that got nothing last time come first, or a large batch behind a busy partition would starve."""
-        self._turn += 1
-        start = self._turn % (len(feeds) or 1)
-        return sorted(feeds[start:] + feeds[:start], key=lambda feed: not feed.starving)
-
-    async def _fetch(
-        self,
-        node: int,
-        feeds: list[Feed],
-        answer_bytes: int,
-        *,
-        max_wait_ms: int,
-        rack: str = "",
-        lane: Lane = Lane.FETCH,
-    ) -> int:
-        """Send one request for all of these partitions. Returns how many bytes came."""
+    async def _fetch(self, node: int, feeds: Sequence[Feed], answer_bytes: int, *, alone: bool) -> int:
+        """Send one request for all of these partitions; alone, on a separate connection. Returns how many bytes came."""
         if not feeds:
             return 0
-        targets = [feed.target for feed in feeds]
+        targets = [feed.fetches.target for feed in feeds]
         begun_s = self._clock()
         try:
             answers = await fetch(
@@ -297,10 +248,10 @@ class Fetching:
                 targets,
                 max_bytes=answer_bytes,
                 partition_bytes=min(PARTITION_BYTES, answer_bytes),
-                max_wait_ms=max_wait_ms,
+                max_wait_ms=feeds[0].fetches.alone_ms if alone else _LONGEST_WAIT_MS,
                 min_bytes=1,
-                rack=rack,
-                lane=lane,
+                rack="" if alone or begun_s < self._leaders_only_until_s else self._client.settings.client_rack,
+                lane=Lane.FETCH_ALONE if alone else Lane.FETCH,
             )
         except KafkaTemporaryError as error:
             for feed in feeds:
@@ -314,12 +265,10 @@ class Fetching:
         except Exception as error:  # noqa: BLE001 - a defect of ours stops one partition only
             self._part(feeds, error)
             return 0
-        is_quick = self._clock() - begun_s < _LONGEST_WAIT_MS / 1000
         for place, (feed, target, answer) in enumerate(zip(feeds, targets, answers, strict=True)):
-            if feed.fetch_offset == target.offset and feed.wants_more:
+            if feed.fetches.offset == target.offset and feed.wants_more:
                 try:
-                    self._accept(feed, answer, first=place == 0, is_quick=is_quick)
-                    feed.report_answer(answer, begun_s)
+                    self._accept(feed, answer, first=place == 0, asked_s=begun_s)
                 except Exception as error:  # noqa: BLE001 - as above
                     self._fail(feed, as_ours(error, feed.source))
         return sum(len(answer.records) for answer in answers)
@@ -328,49 +277,60 @@ class Fetching:
         """Handle a request for several partitions that failed by a defect of ours: fetch each partition alone, and end the one whose own request fails, too."""
         for feed in feeds:
             if len(feeds) > 1:
-                feed.fetch_alone(feed.alone_ms or 1)
+                feed.fetches.alone_ms = feed.fetches.alone_ms or 1
             else:
                 self._fail(feed, as_ours(error, feed.source))
         self.refresh_leaders()
 
-    def _accept(self, feed: Feed, answer: Fetched, *, first: bool, is_quick: bool) -> None:
-        if feed.note_answer(answer, self._clock()):
+    def _accept(self, feed: Feed, answer: Fetched, *, first: bool, asked_s: float) -> None:
+        now_s = self._clock()
+        if feed.note_answer(answer, now_s):
             self._troubles.note_works(feed.key, Dependency.KAFKA)
         if answer.error is not None:
             self._investigate(feed, lambda: judge(self._client, feed, answer))
         elif len(answer.records):
-            feed.note_records()
-            if is_quick:
+            feed.fetches.state = FetchState.WANTED
+            if now_s - asked_s < _LONGEST_WAIT_MS / 1000:
                 self._ask_with_others(feed)
             self._enqueue(feed, answer)
         elif answer.preferred_replica >= 0:
-            self._follow(feed, answer.preferred_replica)
+            feed.fetches.replica = answer.preferred_replica
+            feed.fetches.replica_until_s = now_s + self._client.settings.metadata_max_age_ms / 1000
+            self.refresh_leaders()  # the follower may have no fetcher yet
         else:
             self._note_emptiness(feed, first=first)
+        if feed.watch is not None:
+            feed.watch.note_answer(feed, answer, asked_s)
 
     def _note_emptiness(self, feed: Feed, *, first: bool) -> None:
         if not feed.is_behind:
+            feed.fetches.state = FetchState.WANTED
             self._ask_with_others(feed)
-        elif first and feed.starving:
-            self._investigate(feed, lambda: judge_silence(self._client, feed, feed.stalled_s(self._clock())))
-        feed.note_emptiness()
+            return
+        if first and feed.fetches.state is FetchState.STARVING:
+            self._investigate(feed, lambda: judge_silence(self._client, feed, feed.fetches.stalled_s(self._clock())))
+        feed.fetches.state = FetchState.STARVING
 
     def _ask_with_others(self, feed: Feed) -> None:
-        if feed.fetch_with_others():
+        if feed.fetches.alone_ms:
+            feed.fetches.alone_ms = 0
             self.refresh_leaders()  # its broker may have no other fetcher
 
     def _enqueue(self, feed: Feed, answer: Fetched) -> None:
-        position = feed.fetch_offset
+        position = feed.fetches.offset
         try:
             batches, whole = whole_batches(answer.records, position)
         except CorruptBatchError as error:
-            feed.note_broken(error)
+            feed.fetches.note_broken(error)
             self._work.advance(feed)
             return
         stable_end = None if answer.last_stable_offset < 0 else answer.last_stable_offset
         placed = in_place(batches, position, NO_END_OFFSET if stable_end is None else stable_end)
         if placed.start == placed.stop:
-            self._doubt(feed)
+            # A broker notes the end of the log before it reads. A batch appended in between is beyond that end, once.
+            if feed.fetches.doubt():
+                feed.fetches.note_broken(MisplacedBatchError(f"offset {position}: a batch that is not where it can be"))
+            self._work.advance(feed)
             return
         starts, batches = np.append(batches[START], len(whole)), batches[:, placed]
         records = answer.records[starts[placed.start] : starts[placed.stop]]
@@ -385,22 +345,19 @@ class Fetching:
             self._fetch_again_at_s = begin_s + len(records) / self._rate_bytes
         self._work.advance(feed)
 
-    def _doubt(self, feed: Feed) -> None:
-        """Ask once more for a misplaced batch, and investigate when it is misplaced again.
-
-        A broker notes the end of the log before it reads. A batch appended in between is beyond that end, once.
-        """
-        if feed.doubt():
-            feed.note_broken(MisplacedBatchError(f"offset {feed.fetch_offset}: a batch that is not where it can be"))
-        self._work.advance(feed)
-
     # --- faults of a partition
 
     def _investigate(self, feed: Feed, judging: Callable[[], Coroutine[None, None, Diagnosis]]) -> None:
         """Investigate a partition. If other work on it is under way, skip this: the next fetch finds the same."""
 
         async def obey(feed: Feed) -> None:
-            match await judging():
+            try:
+                diagnosis = await judging()
+            except KafkaTemporaryError as temporary:
+                diagnosis = Retry(temporary)
+            except KafkaError as final:
+                diagnosis = final
+            match diagnosis:
                 case Retry(error, way):
                     self._go_another_way(feed, way, error)
                     self._note_failures([(feed, error)], "fetch")
@@ -408,11 +365,11 @@ class Fetching:
                     self._skip(feed, skip)
                 case PassOver(next_offset, stable_end):
                     feed.writer.pass_over(next_offset, stable_end)
-                    feed.go_on_where_the_writer_is()
+                    feed.follow_writer()
                 case Take(answer):
                     self._enqueue(feed, answer)
                 case ArchiverError() as error:
-                    feed.fail(error)
+                    feed.ending.fail(error)
 
         if feed.is_busy:
             self._wait_a_little(feed)
@@ -426,23 +383,20 @@ class Fetching:
             try:
                 return await judge_broken(self._client, feed, broken)
             finally:
-                feed.forget_broken()
+                feed.fetches.leave(FetchState.BROKEN)
 
         self._investigate(feed, judging)
 
     def _skip(self, feed: Feed, skip: Skip) -> None:
-        """Continue behind expired or unreadable records. Does not repeat the log line of an earlier feed's unstored skip."""
-        told_to = self._told_unreadable.get(feed.source, 0)
-        if skip.cause is HoleCause.UNREADABLE:
-            self._told_unreadable[feed.source] = max(told_to, skip.next_offset)
-        is_news = skip.cause is not HoleCause.UNREADABLE or skip.next_offset > told_to
-        feed.report_skip(skip.cause)
-        feed.writer.skip(skip.next_offset, skip.cause, why=skip.why, is_news=is_news)
-        feed.go_on_where_the_writer_is()
+        """Continue behind expired or unreadable records."""
+        if feed.watch is not None:
+            feed.watch.note_skip(feed, skip.cause)
+        feed.writer.skip(skip.next_offset, skip.cause, why=skip.why)
+        feed.follow_writer()
 
     def _go_another_way(self, feed: Feed, way: Way, why: KafkaTemporaryError) -> None:
         if way is Way.ALONE:
-            feed.fetch_alone(min(max(2 * feed.alone_ms, _FIRST_ALONE_MS), _LONGEST_ALONE_MS))
+            feed.fetches.alone_ms = min(max(2 * feed.fetches.alone_ms, _FIRST_ALONE_MS), _LONGEST_ALONE_MS)
             self.refresh_leaders()  # its broker may have no fetcher for that
         elif way is not Way.SAME:
             self._leave_broker(feed)
@@ -452,9 +406,9 @@ class Fetching:
             log.warning("%s; no follower is asked for %.0f s", why, lease_s)
 
     def _leave_broker(self, feed: Feed) -> None:
-        if feed.replica is None:
+        if feed.fetches.replica is None:
             self._client.forget_leaders(feed.key[0])
-        feed.leave_follower()
+        feed.fetches.replica = None
         self.refresh_leaders()
 
     def _note_failures(self, failed: Sequence[tuple[Feed, KafkaTemporaryError]], effect: str) -> None:
@@ -463,8 +417,8 @@ class Fetching:
         for cause in {error.cause for _, error in failed}:
             self._ledger.retried(effect, cause)
         for feed, error in failed:
-            lasted_s = feed.note_fetch_failure(error, self._clock())
-            if feed.note_lasting_failure(lasted_s):
+            lasted_s = feed.fetches.note_failure(error, self._clock())
+            if lasted_s > LASTING_FAILURE_S:
                 lasting.append((feed, error))
             if isinstance(error, AbsentError) and lasted_s > _ABSENT_S:
                 self._fail(feed, TopicGoneError(str(error)))
@@ -481,10 +435,10 @@ class Fetching:
     def _wait_a_little(self, feed: Feed) -> None:
         """Pause the fetches of one partition: the longer they have failed, the longer. Other partitions continue."""
         now_s = self._clock()
-        pause_s = min(max(_PAUSE_S, feed.stalled_s(now_s) / 4), _LONGEST_PAUSE_S)
-        feed.pause_fetches(now_s + pause_s)
+        pause_s = min(max(_PAUSE_S, feed.fetches.stalled_s(now_s) / 4), _LONGEST_PAUSE_S)
+        feed.fetches.not_before_s = now_s + pause_s
         asyncio.get_running_loop().call_later(pause_s + 0.001, self.stir)
 
     def _fail(self, feed: Feed, error: ArchiverError) -> None:
-        feed.fail(error)
+        feed.ending.fail(error)
         self._work.advance(feed)

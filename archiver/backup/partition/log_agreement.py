@@ -24,10 +24,10 @@ async def find_parted(
     client: KafkaClient, feeds: Sequence[Feed], offsets: Mapping[TopicPartition, PartitionOffsets]
 ) -> Sequence[Feed]:
     """Return feeds whose logs were cut back below the archive. Asks each leader at most once; skips logs with fetches ahead."""
-    beyond = {feed.key: feed for feed in feeds if feed.fetch_offset > offsets[feed.key].high_watermark}
+    beyond = {feed.key: feed for feed in feeds if feed.fetches.offset > offsets[feed.key].high_watermark}
     untold = [feed for feed in feeds if _is_untold(feed, offsets[feed.key])]
     asked = {feed.key: feed for feed in untold if feed.key not in beyond}
-    ends, refused = await ends_of_epochs(client, {key: feed.fetched_epoch for key, feed in asked.items()})
+    ends, refused = await ends_of_epochs(client, {key: feed.fetches.epoch for key, feed in asked.items()})
     if refused:
         (topic, partition), error = min(refused.items())
         log.warning(
@@ -35,7 +35,7 @@ async def find_parted(
             " (so for %s). It is left as it is; the next backup asks again",
             topic,
             partition,
-            asked[topic, partition].fetch_offset,
+            asked[topic, partition].fetches.offset,
             error,
             spell_count(len(refused), "partition"),
         )
@@ -98,10 +98,10 @@ class CutLogCheck:
 
 def _is_untold(feed: Feed, offsets: PartitionOffsets) -> bool:
     """Return whether the feed is at its end, and the log has older records, of a known epoch."""
-    return feed.is_at_end and feed.fetched_epoch >= 0 and offsets.log_start < feed.fetch_offset
+    return feed.is_at_end and feed.fetches.epoch >= 0 and offsets.log_start < feed.fetches.offset
 
 
 def _has_parted(feed: Feed, end: EpochEnd, offsets: PartitionOffsets) -> bool:
     if end.leader_epoch < 0:  # the log has no epoch as high, or keeps none at all
-        return 0 <= offsets.leader_epoch < feed.fetched_epoch
-    return end.leader_epoch < feed.fetched_epoch or end.end_offset < feed.fetch_offset
+        return 0 <= offsets.leader_epoch < feed.fetches.epoch
+    return end.leader_epoch < feed.fetches.epoch or end.end_offset < feed.fetches.offset

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
 from typing import Final
 
 from archiver.backup.partition.feed import Feed
@@ -27,9 +28,7 @@ async def watch_transactions(
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Log each transaction that holds a partition back, once."""
-    named: set[tuple[TopicPartition, int, int]] = set()
-    asked_at_s: dict[TopicPartition, float] = {}
-    while True:
+    for turn in count():
         await wait(_EVERY_S)
         now_s = clock()
         held_back = [
@@ -37,40 +36,29 @@ async def watch_transactions(
             for feed in feeds.values()
             if feed.held_back_since_s is not None and now_s - feed.held_back_since_s > HELD_BACK_S
         ]
-        # Partitions with the oldest answer come first, so that each one is checked.
-        held_back.sort(key=lambda feed: asked_at_s.get(feed.key, 0.0))
-        for feed in held_back[:_MOST_AT_ONCE]:
-            asked_at_s[feed.key] = now_s
-            await _name_transactions(client, feed, named, clock_ms)
-        asked_at_s = {feed.key: asked_at_s.get(feed.key, 0.0) for feed in held_back}
-        present = {
-            (feed.key, one.producer_id, one.start_offset) for feed in held_back for one in feed.open_transactions
-        }
-        named &= present
+        start = turn * _MOST_AT_ONCE % max(1, len(held_back))
+        for feed in (held_back[start:] + held_back[:start])[:_MOST_AT_ONCE]:
+            await _name_transactions(client, feed, clock_ms)
 
 
 async def learn_open_transactions(client: KafkaClient, feed: Feed) -> None:
     """Ask the broker which transactions hold back the last stable offset of a partition."""
     try:
-        feed.note_open_transactions(await client.open_transactions(*feed.key))
+        feed.open_transactions = tuple(await client.open_transactions(*feed.key))
     except (KafkaError, KafkaTemporaryError) as error:
         log.warning("%s: who holds back the last stable offset is not known: %s", feed.source, error)
 
 
-async def _name_transactions(
-    client: KafkaClient, feed: Feed, named: set[tuple[TopicPartition, int, int]], clock_ms: Callable[[], int]
-) -> None:
+async def _name_transactions(client: KafkaClient, feed: Feed, clock_ms: Callable[[], int]) -> None:
+    named = {(one.producer_id, one.start_offset) for one in feed.open_transactions}
     await learn_open_transactions(client, feed)
     for transaction in feed.open_transactions:
-        which = (feed.key, transaction.producer_id, transaction.start_offset)
-        if which in named:
-            continue
-        named.add(which)
-        log.warning(
-            "%s: a transaction holds the end back at offset %d: %s, last written to %.0f s ago;"
-            " end it with kafka-transactions.sh",
-            feed.source,
-            feed.last_stable,
-            transaction,
-            (clock_ms() - transaction.last_timestamp_ms) / 1000,
-        )
+        if (transaction.producer_id, transaction.start_offset) not in named:
+            log.warning(
+                "%s: a transaction holds the end back at offset %d: %s, last written to %.0f s ago;"
+                " end it with kafka-transactions.sh",
+                feed.source,
+                feed.last_stable,
+                transaction,
+                (clock_ms() - transaction.last_timestamp_ms) / 1000,
+            )

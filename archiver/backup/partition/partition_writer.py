@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from archiver.archive.index.archived_end import ArchivedEnd
 from archiver.archive.notes.topics import PartitionSource
-from archiver.archive.segments.block_budget import DecodingBudget
 from archiver.archive.segments.segment_facts import Hole, HoleCause, SegmentFacts, facts_from_metadata
-from archiver.archive.segments.segment_writer import MOST_HOLES, FinishedSegment, OpenSegment, higher_end
+from archiver.archive.segments.segment_writer import Coverage, FinishedSegment, OpenSegment
 from archiver.backup.partition.fetched_batches import (
     Fetch,
     decode_for_archive,
@@ -18,7 +17,7 @@ from archiver.backup.partition.fetched_batches import (
     without_frames,
 )
 from archiver.backup.partition.segment_home import HistoryHome, SegmentHome
-from archiver.backup.partition.segment_sink import BatchPolicy, SegmentSink
+from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.backup.partition.transaction_times import TransactionTimes
 from archiver.codec.batch import (
     DecodedBatches,
@@ -99,7 +98,7 @@ class PartitionWriter:
         self.oldest_held_ms: int | None = None  # timestamp of the first unwritten record
         self.newest_base = end.base
         self.was_overtaken = False  # another writer was first at the last put
-        self._sink = sink
+        self.sink = sink
         self._home = home or HistoryHome(sink.archive, source, sink.fresh)
         self._confirm = confirm
         self._silences = silences
@@ -109,20 +108,8 @@ class PartitionWriter:
         self._closed_at_s = 0.0
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._base = end.next
-        self._waiting_holes: list[Hole] = []
-        self._waiting_left_out = 0  # markers and aborted records behind the base, while no segment is open
-        self._waiting_stable_end: int | None = 0  # of the answers behind the base, while no segment is open
+        self._coverage = Coverage(base=end.next, next=end.next)  # of the open segment, or of the next one
         self._transactions = TransactionTimes(source.topic)
-
-    @property
-    def batches(self) -> BatchPolicy:
-        """Settings for the batches that the writer takes."""
-        return self._sink.batches
-
-    @property
-    def decoding(self) -> DecodingBudget:
-        """The memory that the writer decodes in."""
-        return self._sink.decoding
 
     @property
     def durable_position(self) -> int:
@@ -196,7 +183,7 @@ class PartitionWriter:
     def _take_step(self, rest: Fetch) -> Fetch:
         """Take as many batches as a thread decodes at once, or a single larger one. Returns the rest."""
         batches = first_step(rest.records)
-        *sizes, largest = self._sink.decoding.sizes(self._sink.batches.most_bytes)
+        *sizes, largest = self.sink.decoding.sizes(self.sink.most_batch_bytes)
         for most_bytes in sizes:
             try:
                 return self._take_within(most_bytes, batches, rest)
@@ -208,7 +195,7 @@ class PartitionWriter:
         return self._take_within(largest, batches, rest)
 
     def _take_within(self, most_bytes: int, batches: memoryview, rest: Fetch) -> Fetch:
-        with self._sink.decoding.lend(most_bytes) as scratch:
+        with self.sink.decoding.lend(most_bytes) as scratch:
             decoded = decode_for_archive(batches, self.position, rest.aborted, most_bytes, scratch)
             self._transactions.note(decoded.transactional)
             report_oddities(self.source, self.position, decoded)
@@ -237,7 +224,7 @@ class PartitionWriter:
                     self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
                 else:
                     self.position, self.leader_epoch = segment.next, epoch_before(batches, segment.next)
-                segment.cover(
+                self._coverage.cover(
                     self.position,
                     leader_epoch=self.leader_epoch,
                     source_bytes=share,
@@ -248,17 +235,13 @@ class PartitionWriter:
                     return decoded.source_bytes - left_bytes
         left_out = decoded.left_out_within(self.position, decoded.next_offset)
         self.position, self.leader_epoch = decoded.next_offset, decoded.leader_epoch
-        if self._open is None:
-            self._waiting_left_out += left_out
-            self._waiting_stable_end = higher_end(self._waiting_stable_end, rest.stable_end)
-        else:
-            self._open.cover(
-                self.position,
-                leader_epoch=decoded.leader_epoch,
-                source_bytes=left_bytes,
-                left_out=left_out,
-                stable_end=rest.stable_end,
-            )
+        self._coverage.cover(
+            self.position,
+            leader_epoch=decoded.leader_epoch,
+            source_bytes=left_bytes,
+            left_out=left_out,
+            stable_end=rest.stable_end,
+        )
         return decoded.source_bytes
 
     def skip(
@@ -269,35 +252,15 @@ class PartitionWriter:
         if is_news:
             self._report_hole(hole, why)
         self.position, self.leader_epoch = first_kept_offset, -1
-        if self._open is not None:
-            self._open.note_hole(hole)
-            self._open.forget_epoch()  # another epoch may have begun there
-        elif self._joins_waiting(hole):
-            if self._waiting_holes[-1].last_offset + 1 < hole.first_offset:
-                self._waiting_left_out = 0  # omitted offsets in between are now in the hole, and must not count twice
-            self._waiting_holes[-1] = replace(self._waiting_holes[-1], last_offset=hole.last_offset)
-        else:
-            self._waiting_holes.append(hole)
-
-    def _joins_waiting(self, hole: Hole) -> bool:
-        """Return whether a hole joins the waiting one before it. From MOST_HOLES on all join: metadata holds no more."""
-        last = self._waiting_holes[-1] if self._waiting_holes else None
-        if last is None or last.cause is not hole.cause:
-            return False
-        return last.last_offset + 1 == hole.first_offset or len(self._waiting_holes) >= MOST_HOLES
+        self._coverage.note_hole(hole, has_records=self._open is not None)
+        self._coverage.leader_epoch = -1  # another epoch may have begun there
 
     def _report_hole(self, hole: Hole, why: str) -> None:
         first, last, cause = hole.first_offset, hole.last_offset, hole.cause
         told = f"{cause}; {why}" if why else cause
-        log.log(
-            _LEVELS.get(cause, logging.WARNING),
-            "%s: offsets %d to %d are not archived: %s",
-            self.source,
-            first,
-            last,
-            told,
-        )
-        self._sink.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
+        level = _LEVELS.get(cause, logging.WARNING)
+        log.log(level, "%s: offsets %d to %d are not archived: %s", self.source, first, last, told)
+        self.sink.ledger.hole(self.source.topic, self.source.partition, cause=cause, offsets=last - first + 1)
 
     def pass_over(self, next_offset: int, stable_end: int | None = None) -> None:
         """Continue behind offsets that compaction has emptied; they are no hole. `stable_end`: the last stable offset then."""
@@ -305,21 +268,22 @@ class PartitionWriter:
             return
         # Epochs may have begun and ended among the missing offsets: the epoch of the last batch would seem to diverge here.
         self.position, self.leader_epoch = next_offset, -1
-        if self._open is not None:
-            self._open.forget_epoch()
-            self._open.cover(self.position, leader_epoch=-1, source_bytes=0, stable_end=stable_end)
-        else:
-            self._waiting_stable_end = higher_end(self._waiting_stable_end, stable_end)
+        self._coverage.leader_epoch = -1
+        self._coverage.cover(self.position, leader_epoch=-1, source_bytes=0, stable_end=stable_end)
 
     def close(self) -> None:
         """Close the open segment, so that `flush` only has to put it."""
-        if self.holds_records:
-            self._close()
+        if self._open is not None:
+            transactions = self._transactions.take(self._base, self._open.next)
+            self._closed, self._open = self._open.finish(transactions), None
+            self._closed_at_s = self.sink.clock()
+            self._backoff.reset()
 
     def flush(self) -> None:
-        """Close the open segment, and put closed ones. Raises PutLaterError if that failed for now."""
-        if self.holds_records:
-            self._put()
+        """Close the open segment, and put the closed one. Raises PutLaterError if that failed for now."""
+        self.close()
+        if self._closed is not None:
+            self._put(self._closed)
 
     def discard(self) -> None:
         """Drop the held records: the next run fetches them again, from the end of the archive."""
@@ -329,33 +293,24 @@ class PartitionWriter:
             self._closed.discard()
         self._open = self._closed = self.oldest_held_ms = None
         self._transactions = TransactionTimes(self.source.topic)
-        self._waiting_left_out = self._waiting_stable_end = 0
+        self._coverage = Coverage(base=self._base, next=self._base)
         self.position, self.leader_epoch = self._base, -1
 
     def _segment(self, frame: Frame, row: int) -> OpenSegment:
         """Return the open segment, or open one that will begin with this row."""
         if self._open is None:
-            sink = self._sink
-            self._open = OpenSegment(self.source, self._base, sink.limits, sink.spool, sink.blocks)
+            sink = self.sink
+            self._open = OpenSegment(self.source, self._base, sink.limits, sink.spool, sink.blocks, self._coverage)
             self._opened_at_s = sink.clock()
             self.oldest_held_ms = int(frame.column(Column.TIMESTAMP)[row])
-            for hole in self._waiting_holes:
-                self._open.note_hole(hole)
-            self._open.cover(
-                self._base,
-                leader_epoch=-1,
-                source_bytes=0,
-                left_out=self._waiting_left_out,
-                stable_end=self._waiting_stable_end,
-            )
         return self._open
 
     def _is_old(self) -> bool:
-        return self._sink.clock() - self._opened_at_s >= self._sink.age_s
+        return self.sink.clock() - self._opened_at_s >= self.sink.age_s
 
-    def _put(self) -> bool:
-        """Close the segment, put it, and continue at its end. Returns False if another writer was first: then the position is the end of that writer's archive."""
-        closed = self._close()  # 1. close: the body and its facts are whole
+    def _put(self, closed: FinishedSegment) -> None:
+        """Put the segment, and continue at its end, or at the end of another writer's archive that was first."""
+        # 1. It is closed: the body and its facts are whole.
         reach("segment.closed")
         try:
             end = self._taken_over(closed) or self._put_or_find_winner(closed)  # 2. put: from here on it is durable
@@ -370,27 +325,15 @@ class PartitionWriter:
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
             self._transactions = TransactionTimes(self.source.topic)
+        self._coverage = Coverage(base=end.next, next=end.next)
         self._closed = self.oldest_held_ms = None  # last: the loop reads these meanwhile
-        self._waiting_holes.clear()
-        self._waiting_left_out = self._waiting_stable_end = 0
         reach("position.counted")
-        return ours
-
-    def _close(self) -> FinishedSegment:
-        if self._closed is None:
-            if self._open is None:
-                raise ValueError(f"{self.source}: no segment is open")
-            transactions = self._transactions.take(self._base, self._open.next)
-            self._closed, self._open = self._open.finish(transactions), None
-            self._closed_at_s = self._sink.clock()
-            self._backoff.reset()
-        return self._closed
 
     def _later(self, error: StoreTemporaryError) -> StoreTemporaryError:
         """Return the error of a failed put: a retry, which shows the outcome; after a long time, a final error of this feed."""
         self.written.put_retries += 1
-        self._sink.ledger.retried("put", error.cause)
-        if self._sink.clock() - self._closed_at_s > PUT_PATIENCE_S:
+        self.sink.ledger.retried("put", error.cause)
+        if self.sink.clock() - self._closed_at_s > PUT_PATIENCE_S:
             return error
         return PutLaterError(error, self._backoff.next_s())
 
@@ -398,7 +341,7 @@ class PartitionWriter:
         """After a silence of this process, read the archive before the put: others may have continued it, or swept the key."""
         if self._confirm is not None:
             self._confirm(closed)
-        silences = self._sink.silence_counter.silences
+        silences = self.sink.silence_counter.silences
         if silences == self._silences:
             return None
         end = self._end_of_home()
@@ -417,7 +360,7 @@ class PartitionWriter:
 
     def _put_or_find_winner(self, closed: FinishedSegment) -> ArchivedEnd:
         """Put the segment. Returns the end of the archive afterwards: another writer's if that one was first."""
-        sink, key = self._sink, self._home.key(closed.facts.base)
+        sink, key = self.sink, self._home.key(closed.facts.base)
         with closed.open_body() as body:
             etag = sink.archive.store.put_if_absent(key, body, closed.facts.to_metadata(), kind=ObjectKind.SEGMENT)
         if etag is not None:
@@ -432,7 +375,7 @@ class PartitionWriter:
 
     def _winner(self, finished: FinishedSegment) -> SegmentFacts:
         key = self._home.key(finished.facts.base)
-        found = self._sink.archive.store.head(key)
+        found = self.sink.archive.store.head(key)
         facts = facts_from_metadata(found.metadata, key) if found is not None else None
         if facts is None:
             raise CorruptSegmentError(
@@ -442,7 +385,7 @@ class PartitionWriter:
         return facts
 
     def _count(self, finished: FinishedSegment, seconds: float) -> None:
-        written, facts, ledger = self.written, finished.facts, self._sink.ledger
+        written, facts, ledger = self.written, finished.facts, self.sink.ledger
         written.records += facts.records
         written.payload_bytes += facts.bytes
         written.stored_bytes += finished.size

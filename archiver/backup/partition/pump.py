@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from archiver.backup.partition.feed import Feed
+from archiver.backup.partition.feed import EndState, Feed
 from archiver.backup.partition.fetching import Fetching
 from archiver.backup.partition.partition_writer import PutLaterError
 from archiver.backup.partition.put_turns import MOST_PUTS, SLOW_S, PutTurns
-from archiver.backup.reports.ledger import Ledger
-from archiver.backup.reports.troubles import Dependency, Troubles
+from archiver.backup.partition.segment_sink import SegmentSink
+from archiver.backup.reports.troubles import Dependency
 from archiver.errors import CorruptBatchError, DroppedError, SpoolFullError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import TopicPartition
@@ -30,41 +31,25 @@ class Pump:
     def __init__(
         self,
         client: KafkaClient,
+        sink: SegmentSink,
         *,
         pool: Workers,
         memory_bytes: int,
-        spool_bytes: int = 2**63,
-        rate_bytes: int = 0,
-        clock: Callable[[], float],
-        ledger: Ledger,
-        on_tick: Callable[[], None] = lambda: None,
-        on_durable: Callable[[Feed], None] = lambda _: None,
-        troubles: Troubles | None = None,
-        has_room: Callable[[], bool] = lambda: True,
+        spool_bytes: int,
+        rate_bytes: int,
+        on_durable: Callable[[Feed], None],
     ) -> None:
-        """`has_room` returns whether a full spool may be filled again."""
-        self._troubles = troubles or Troubles()
-        self._has_room = has_room
+        self._sink = sink
         self._is_spool_full = False
         self.feeds: dict[TopicPartition, Feed] = {}
         self._unended: set[Feed] = set()  # also feeds that are not in `feeds` any more
-        self._fetching = Fetching(
-            client,
-            self.feeds,
-            self,
-            memory_bytes=memory_bytes,
-            rate_bytes=rate_bytes,
-            clock=clock,
-            ledger=ledger,
-            troubles=self._troubles,
-        )
-        self._clock = clock
+        self._fetching = Fetching(client, self.feeds, self, sink, memory_bytes=memory_bytes, rate_bytes=rate_bytes)
+        self._clock = sink.clock
+        self._troubles = sink.troubles
         self._pool = pool
-        self._on_tick = on_tick
         self._on_durable = on_durable
         self._most_spooled_bytes = spool_bytes
-        self._ended: asyncio.Queue[Feed | None] = asyncio.Queue()
-        self._broken: list[asyncio.Task[None]] = []
+        self._ended: asyncio.Queue[Feed | BaseException] = asyncio.Queue()
         self._work: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._puts = PutTurns(pool.count, self._troubles)
@@ -80,8 +65,7 @@ class Pump:
 
         def note_end(task: asyncio.Task[None]) -> None:
             if not task.cancelled():
-                self._broken.append(task)
-                self._ended.put_nowait(None)
+                self._ended.put_nowait(task.exception() or RuntimeError("a loop of the pump ended"))
 
         task = asyncio.create_task(work)
         task.add_done_callback(note_end)
@@ -96,7 +80,7 @@ class Pump:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._putters.shutdown(wait=False, cancel_futures=True)
         for feed in self._unended:
-            if not feed.working:
+            if not feed.puts.is_working:
                 feed.writer.discard()
 
     # --- feeds
@@ -110,15 +94,14 @@ class Pump:
     async def next_ended(self) -> Feed:
         """Wait for a feed that ended or failed; it is no longer in `feeds`. Closed feeds are left out."""
         feed = await self._ended.get()
-        if feed is None:
-            await asyncio.gather(*(task for task in self._broken))
-            raise RuntimeError("a loop of the pump ended")
+        if isinstance(feed, BaseException):
+            raise feed
         return feed
 
     def ended_now(self) -> list[Feed]:
         """Return the feeds that `next_ended` would return at once."""
         ended = [self._ended.get_nowait() for _ in range(self._ended.qsize())]
-        return [feed for feed in ended if feed is not None]
+        return [feed for feed in ended if isinstance(feed, Feed)]
 
     async def close(self, feeds: Iterable[Feed], timeout_s: float | None = None) -> list[DroppedError]:
         """Flush held records, drop queued fetches, and end the feeds. Returns an error for each feed whose records were not durable in time."""
@@ -126,20 +109,19 @@ class Pump:
         for feed in closing:
             feed.close(self._clock())
             self.advance(feed)
-        waits = [asyncio.create_task(feed.ended.wait()) for feed in closing]
-        if waits:
-            _, late = await asyncio.wait(waits, timeout=timeout_s)
-            for task in late:
-                task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                for feed in closing:
+                    await feed.ending.ended.wait()
         for feed in closing:
             self._forget(feed)
-            if not feed.ended.is_set():
+            if feed.ending.state is not EndState.ENDED:
                 feed.note_dropped()
-        return [feed.dropped for feed in closing if feed.dropped is not None]
+        return [feed.ending.dropped for feed in closing if feed.ending.dropped is not None]
 
     def drop(self, feed: Feed) -> None:
         """End a feed without another put. A running put is not stopped."""
-        feed.let_go()
+        feed.ending.go_to(EndState.DROPPED)
         self._forget(feed)
         self.advance(feed)
 
@@ -147,36 +129,28 @@ class Pump:
         if self.feeds.get(feed.key) is feed:
             del self.feeds[feed.key]
 
-    def _end(self, feed: Feed) -> None:
-        self._forget(feed)
-        self._unended.discard(feed)
-        feed.ended.set()
-        if not feed.closing:
-            self._ended.put_nowait(feed)
-        self._fetching.stir()
-
     # --- the loops
 
     async def _tick(self) -> None:
         while True:
             now_s = self._clock()
             for feed in list(self.feeds.values()):
-                if feed.writer.is_due or feed.put_again_at_s is not None:
+                if feed.writer.is_due:
                     self.advance(feed)
                 feed.note_pending(now_s)
-                if self._troubles.is_any and feed.is_caught_up and not feed.stalled_s(now_s):
+                if self._troubles.is_any and feed.is_caught_up and not feed.fetches.stalled_s(now_s):
                     self._troubles.note_works(feed.key)
             self._make_room()
             self._set_aside(now_s)
             self._puts.warn_of_waiting(self._unended, now_s)
             self._fetching.refresh_leaders()  # another request about a topic may have made the client forget its leaders
-            self._on_tick()
+            self._sink.silence_counter.beat()
             await asyncio.sleep(max(_TICK_S, _TICK_PER_PARTITION_S * len(self.feeds)))
 
     def _make_room(self) -> None:
         """While the spool is full, fetch nothing, and close the oldest segments before their time."""
         over_bytes = sum(feed.writer.spooled_bytes for feed in self._unended) - self._most_spooled_bytes
-        self._is_spool_full = self._is_spool_full and not self._has_room()
+        self._is_spool_full = self._is_spool_full and not self._sink.spool.has_room()
         if self._is_spool_full:
             over_bytes = max(over_bytes, 1)
         self._fetching.suspend(over_bytes > 0)
@@ -193,7 +167,7 @@ class Pump:
         if not self._fetching.is_stuck():
             return
         for feed in self._unended:
-            since_s = feed.put_due_since_s
+            since_s = feed.puts.due_since_s
             if since_s is not None and now_s - since_s > _LONG_PUT_S:
                 self._fetching.release(feed.set_aside())
 
@@ -201,24 +175,21 @@ class Pump:
 
     def advance(self, feed: Feed) -> None:
         """Begin the next step of a partition, one at a time. Data fetched before an error is archived first."""
-        if feed.working or feed.ended.is_set():
+        ending = feed.ending
+        if feed.puts.is_working or ending.state is EndState.ENDED:
             return
-        if feed.closing:
+        if ending.is_closing:
             self._drop_queue(feed)
-        if feed.is_dropped:
-            feed.drop()
-            self._end(feed)
-            return
-        if feed.put_again_at_s is not None:
-            if self._clock() >= feed.put_again_at_s:
-                self._wait_for_put(feed)
+        if ending.state is EndState.DROPPED:
+            self._finish(feed)
         elif feed.writer.is_due:
-            self._wait_for_put(feed)
-        elif feed.queue:
+            if self._clock() >= feed.puts.again_at_s:
+                self._wait_for_put(feed)
+        elif feed.fetches.queue:
             self.spawn(feed, self._take)
-        elif feed.broken is not None and not feed.closing:
-            self._fetching.investigate_broken(feed, feed.broken)
-        elif feed.is_ending:
+        elif feed.fetches.broken is not None and not ending.is_closing:
+            self._fetching.investigate_broken(feed, feed.fetches.broken)
+        elif ending.state is not EndState.OPEN or feed.is_at_end:
             self._finish(feed)
         else:
             self._fetching.stir()
@@ -228,53 +199,58 @@ class Pump:
             try:
                 await work(feed)
             except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
-                feed.fail(as_ours(error, feed.source))
+                feed.ending.fail(as_ours(error, feed.source))
             finally:
-                feed.end_work()
-            self._report_durable(feed)
+                feed.puts.end_work()
+            if feed.reported_base != feed.writer.newest_base:
+                feed.reported_base = feed.writer.newest_base
+                self._troubles.note_works(feed.key, Dependency.STORE, Dependency.SPOOL)
+                self._on_durable(feed)
             self.advance(feed)
 
-        feed.begin_work()
+        feed.puts.begin_work()
         task = asyncio.create_task(run())
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    def _report_durable(self, feed: Feed) -> None:
-        if feed.note_newest_segment():
-            self._troubles.note_works(feed.key, Dependency.STORE, Dependency.SPOOL)
-            self._on_durable(feed)
-
     async def _take(self, feed: Feed) -> None:
-        item = feed.queue.popleft()
+        item = feed.fetches.queue.popleft()
         rest = await self._in_thread(feed, self._pool, lambda: feed.writer.take(item))
         self._fetching.release(len(item.records) - (0 if rest is None else len(rest.records)))
         if rest is not None:
-            feed.queue.appendleft(rest)
+            feed.fetches.queue.appendleft(rest)
         self._follow(feed)
 
     def _follow(self, feed: Feed) -> None:
         """Fetch from the writer's position, when another writer of the partition got ahead and moved that position."""
-        if not feed.queue and feed.writer.position != feed.fetch_offset:
-            feed.go_on_where_the_writer_is()
+        if not feed.fetches.queue and feed.writer.position != feed.fetches.offset:
+            feed.follow_writer()
 
     def _finish(self, feed: Feed) -> None:
         """Put the held records, and end the feed; or continue fetching if its end is not reached."""
-        if feed.writer.holds_records:
-            self._wait_for_put(feed)
-        elif not feed.closing and feed.error is None and feed.writer.position < feed.end_offset:
-            feed.go_on_where_the_writer_is()
-            self._fetching.stir()
+        was_open, was_closing = feed.ending.state is EndState.OPEN, feed.ending.is_closing
+        if was_open and not feed.writer.holds_records and feed.writer.position < feed.end_offset:
+            feed.follow_writer()
+        elif feed.end():
+            self._forget(feed)
+            self._unended.discard(feed)
+            if not was_closing:
+                self._ended.put_nowait(feed)
         else:
-            self._end(feed)
+            self._wait_for_put(feed)
+            return
+        self._fetching.stir()
 
     async def _in_thread(self, feed: Feed, pool: Workers, work: Callable[[], Value]) -> Value | None:
         """Do work on a feed in a thread, and note its error in the feed. Returns None after an error."""
         try:
             return await pool.call(work)
         except PutLaterError as error:
-            self._put_later(feed, error)
+            self._drop_queue(feed)
+            pause_s = self._puts.note(feed, error, self._clock())
+            asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
         except CorruptBatchError as error:
-            feed.note_broken(error)
+            feed.fetches.note_broken(error)
             self._drop_queue(feed)
         except Exception as error:  # noqa: BLE001 - a defect of ours stops this partition only
             if isinstance(error, SpoolFullError):
@@ -298,21 +274,16 @@ class Pump:
 
     async def _put(self, feed: Feed) -> None:
         """Close the segment, and put it in a thread for puts: decoding threads are for partitions that advance."""
-        error = feed.error  # an error of its fetches: earlier data is archived
+        error = feed.ending.error  # an error of its fetches: earlier data is archived
         await self._in_thread(
             feed, self._pool, feed.writer.close
         )  # closing compresses, which is work for decoding threads
-        if not feed.is_dropped:  # it may have been dropped meanwhile
+        if feed.ending.state is not EndState.DROPPED:  # it may have been dropped meanwhile
             await self._in_thread(feed, self._putters, feed.writer.flush)
-        has_worked = feed.error is error and not feed.writer.holds_records
+        has_worked = feed.ending.error is error and not feed.writer.holds_records
         self._puts.end(feed, has_worked=has_worked)
         self._follow(feed)
         self._begin_puts()
-
-    def _put_later(self, feed: Feed, error: PutLaterError) -> None:
-        self._drop_queue(feed)
-        pause_s = self._puts.note(feed, error, self._clock())
-        asyncio.get_running_loop().call_later(pause_s + 0.005, self.advance, feed)
 
     def _drop_queue(self, feed: Feed) -> None:
         """Drop queued data: the feed continues at the writer's position."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import CopyKey, SegmentKey
@@ -11,19 +10,6 @@ from archiver.archive.index.fresh_entries import FreshEntries
 from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.segment_writer import FinishedSegment
-
-
-class SegmentHome(Protocol):
-    """Interface between a writer and the place of its segments."""
-
-    def key(self, base: int) -> str:
-        """Return the key of the object that begins at an offset."""
-
-    def end(self, newest_base: int | None = None) -> ArchivedEnd:
-        """Ask the store for a writer's next offset. `newest_base` is a hint: the base of the newest known object."""
-
-    def note(self, put: FinishedSegment, etag: str) -> None:
-        """Note that an object was put."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +24,7 @@ class HistoryHome:
         return self.archive.layout.segment_key(self._segment_key(base))
 
     def end(self, newest_base: int | None = None) -> ArchivedEnd:
+        """Ask the store for a writer's next offset. `newest_base` is a hint: the base of the newest known object."""
         source = self.source
         return position_of(self.archive, source.topic, source.life, source.partition, newest_base)
 
@@ -66,3 +53,6 @@ class CopyHome:
 
     def note(self, put: FinishedSegment, etag: str) -> None:
         self.note_put(self.copy, self.key(put.facts.base), etag)
+
+
+SegmentHome = HistoryHome | CopyHome

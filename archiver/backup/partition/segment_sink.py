@@ -1,4 +1,4 @@
-"""Holds what all partition writers of a process share: archive, segment limits, batch policy, memory budgets, spool, counters."""
+"""Holds what all partition writers of a process share: archive, limits, memory budgets, spool, counters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,14 +16,6 @@ from archiver.process.running.silence import SilenceCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPolicy:
-    """Settings for record batches: the largest size, and the treatment of unreadable ones."""
-
-    most_bytes: int = MOST_DECOMPRESSED_BYTES  # decompressed bytes of one batch
-    unreadable: UnreadablePolicy = UnreadablePolicy.STOP
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentSink:
     """Shared by the writers of all partitions: the archive, segment limits, and the memory and files of open segments."""
 
@@ -35,7 +27,8 @@ class SegmentSink:
     silence_counter: SilenceCounter
     ledger: Ledger
     decoding: DecodingBudget = field(default_factory=lambda: DecodingBudget(MOST_DECOMPRESSED_BYTES))
-    batches: BatchPolicy = BatchPolicy()
+    most_batch_bytes: int = MOST_DECOMPRESSED_BYTES  # decompressed
+    unreadable: UnreadablePolicy = UnreadablePolicy.STOP
     blocks: BlockBudget = field(default_factory=BlockBudget)
     fresh: FreshEntries = field(default_factory=FreshEntries)  # new objects, for the index of facts
     troubles: Troubles = field(default_factory=Troubles)

@@ -54,10 +54,10 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One replica's batch at a position, and its fault."""
+    """One replica's batch at a position: its header, if that can be read, and its fault."""
 
     node: int
-    answer: Fetched
+    head: Head | None
     fault: CorruptBatchError
 
 
@@ -76,26 +76,20 @@ async def judge_broken(client: KafkaClient, feed: Feed, broken: CorruptBatchErro
 async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> Diagnosis:
     copies: list[Copy] = []
     for node in await client.replicas_in_sync(*feed.key):
-        answer = await _ask(client, node, feed, feed.fetch_offset)
+        answer = await _ask(client, node, feed, feed.fetches.offset)
         if answer.error in _SAYS_MORE and not copies:  # of the leader: retention may have moved on
             return await judge(client, feed, answer)
         _refuse_none(node, answer)
+        head, sink = _head_of(answer.records), feed.writer.sink
         fault = await asyncio.to_thread(
-            fault_of,
-            answer.records,
-            feed.fetch_offset,
-            answer.aborted,
-            feed.writer.batches.most_bytes,
-            feed.writer.decoding,
-        ) or await _displacement(client, node, feed, answer)
+            fault_of, answer.records, feed.fetches.offset, answer.aborted, sink.most_batch_bytes, sink.decoding
+        ) or await _displacement(client, node, feed, answer, head)
         if fault is None:
             log.warning("%s: %s; asked for once more, of broker %d, it came whole", feed.source, broken, node)
             return Take(answer)
-        copies.append(Copy(node, answer, fault))
-        if isinstance(fault, MisplacedBatchError):
-            continue
-        head = _head_of(answer.records)
-        if head is not None and head.is_as_written and head.base_offset <= feed.fetch_offset <= head.last_offset:
+        copies.append(Copy(node, head, fault))
+        is_there = head is not None and head.base_offset <= feed.fetches.offset <= head.last_offset
+        if head is not None and head.is_as_written and is_there and not isinstance(fault, MisplacedBatchError):
             break  # the checksum matches: no replica has other bytes
     return await _judge_for_good(client, feed, copies)
 
@@ -106,13 +100,15 @@ def _refuse_none(node: int, answer: Fetched) -> None:
         raise KafkaTemporaryError(f"broker {node} does not send it once more{code}")
 
 
-async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetched) -> MisplacedBatchError | None:
+async def _displacement(
+    client: KafkaClient, node: int, feed: Feed, answer: Fetched, head: Head | None
+) -> MisplacedBatchError | None:
     """Return the error if the first batch of an answer is not at the position, not before the next one, or not in the log.
 
     The end of the log is asked for after the batch came, because the batch may have been appended just before.
     """
     size = first_batch_bytes(answer.records)
-    more = await _ask(client, node, feed, feed.fetch_offset, most_bytes=size + _OFFSET_BYTES)
+    more = await _ask(client, node, feed, feed.fetches.offset, most_bytes=size + _OFFSET_BYTES)
     _refuse_none(node, more)
     if more.records[:size] != answer.records[:size]:
         raise KafkaTemporaryError(f"broker {node} sends another batch each time")
@@ -120,19 +116,22 @@ async def _displacement(client: KafkaClient, node: int, feed: Feed, answer: Fetc
     behind = more.records[size:]
     is_last = len(behind) < _OFFSET_BYTES
     after = last_stable if is_last else first_batch_offset(behind)
-    head = _head_of(answer.records)
-    if head is None or feed.fetch_offset <= head.last_offset < min(after, last_stable):
+    if head is None or feed.fetches.offset <= head.last_offset < min(after, last_stable):
         return None
     follows = "" if is_last else f" the next one begins at {after}, and"
     return MisplacedBatchError(
-        f"offset {feed.fetch_offset}: the batch that stands there says that it has offsets"
+        f"offset {feed.fetches.offset}: the batch that stands there says that it has offsets"
         f" {head.base_offset}-{head.last_offset}, and{follows} the log ends at {last_stable}",
         next_offset=after,
     )
 
 
 async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int, *, most_bytes: int = _ONE_BATCH) -> Fetched:
-    target = feed.target if offset == feed.fetch_offset else replace(feed.target, offset=offset, last_fetched_epoch=-1)
+    target = (
+        feed.fetches.target
+        if offset == feed.fetches.offset
+        else replace(feed.fetches.target, offset=offset, last_fetched_epoch=-1)
+    )
     (answer,) = await fetch(
         client,
         node,
@@ -147,10 +146,9 @@ async def _ask(client: KafkaClient, node: int, feed: Feed, offset: int, *, most_
 
 
 async def _judge_for_good(client: KafkaClient, feed: Feed, copies: Sequence[Copy]) -> Diagnosis:
-    heads = [(head, copy) for copy in copies if (head := _head_of(copy.answer.records)) is not None]
-    head, copy = max(heads, key=lambda one: one[0].is_as_written, default=(None, copies[0]))
-    what = f"{copy.fault}; {_whose(head, copy, copies)}"
-    if feed.writer.batches.unreadable is UnreadablePolicy.STOP:
+    copy = max(copies, key=lambda one: (one.head is not None, one.head is not None and one.head.is_as_written))
+    head, what = copy.head, f"{copy.fault}; {_whose(copy, copies)}"
+    if feed.writer.sink.unreadable is UnreadablePolicy.STOP:
         return _stop(feed, copy.fault, f"{what}. {_choices(feed, copy.fault)}")
     after = None if head is None else await _reach(client, feed, head, copy.fault)
     if head is None or after is None:
@@ -173,9 +171,9 @@ async def _reach(client: KafkaClient, feed: Feed, head: Head, fault: CorruptBatc
     last_stable = (await client.offsets([feed.key]))[feed.key].last_stable
     if isinstance(fault, MisplacedBatchError):  # only its length is known, and the offset in the next batch's header
         length = head.last_offset - head.base_offset + 1
-        return fault.next_offset if feed.fetch_offset + length <= fault.next_offset <= last_stable else None
+        return fault.next_offset if feed.fetches.offset + length <= fault.next_offset <= last_stable else None
     after = head.last_offset + 1
-    if not feed.fetch_offset < after <= last_stable:
+    if not feed.fetches.offset < after <= last_stable:
         return None
     if after == last_stable:
         return after
@@ -214,8 +212,8 @@ def _head_of(records: memoryview) -> Head | None:
     return Head(base, last, is_as_written=google_crc32c.value(batch[batch_kernels.CRC_END :]) == crc)
 
 
-def _whose(head: Head | None, copy: Copy, copies: Sequence[Copy]) -> str:
-    nodes = ", ".join(str(one.node) for one in copies)
+def _whose(copy: Copy, copies: Sequence[Copy]) -> str:
+    head, nodes = copy.head, ", ".join(str(one.node) for one in copies)
     which = "every replica in sync (brokers" if len(copies) > 1 else "the only replica in sync (broker"
     if isinstance(copy.fault, MisplacedBatchError):
         return f"no checksum covers where a batch begins, and it is not where it can be on {which} {nodes})"
@@ -231,7 +229,7 @@ def _choices(feed: Feed, fault: CorruptBatchError) -> str:
     skip = "set backup.unreadable: skip, to go on behind it with a hole that is told"
     if not isinstance(fault, LargeBatchError):
         return skip[0].upper() + skip[1:]
-    return f"Raise backup.batch.bytes (now {spell_exact_size(feed.writer.batches.most_bytes)}), or {skip}"
+    return f"Raise backup.batch.bytes (now {spell_exact_size(feed.writer.sink.most_batch_bytes)}), or {skip}"
 
 
 def _stop(feed: Feed, fault: CorruptBatchError, what: str) -> CorruptBatchError:

@@ -104,7 +104,7 @@ class Service(GroupWorker):
         held, put_before = dict(self.held), {feed: feed.reported_base for feed in self._pump.feeds.values()}
         self.held.clear()
         self.dropped = await self._pump.close(list(put_before), STOP_S)
-        self.dropped += [feed.dropped for feed in self._pump.ended_now() if feed.dropped is not None]
+        self.dropped += [feed.ending.dropped for feed in self._pump.ended_now() if feed.ending.dropped is not None]
         for feed, base in put_before.items():
             if feed.reported_base != base and feed.key in held:  # what failed before works again
                 held[feed.key].note_durable()
@@ -267,7 +267,7 @@ class Service(GroupWorker):
     def _add(self, feed: Feed, assigned: Assignment) -> None:
         if self.held.get(feed.key) is assigned and feed.key not in self.feeds:
             assigned.is_gone = assigned.is_left = False
-            feed.inherit_pending(assigned.unknown_since_s)
+            feed.pending_since_s = assigned.unknown_since_s
             assigned.unsaved_since_s = None
             self._pump.add(feed)
 
@@ -345,10 +345,10 @@ class Service(GroupWorker):
                 continue
             assigned.archived_to, assigned.since_s = feed.writer.durable_position, self._sink.clock()
             assigned.unsaved_since_s = feed.unsaved_since_s(assigned.since_s)
-            if isinstance(feed.error, CutBackError):
+            if isinstance(feed.ending.error, CutBackError):
                 self._spawn(self._branch_off(feed, assigned))
-            elif feed.error is not None:
-                self._fail({feed.key: assigned}, feed.error, assigned.unsaved_since_s)
+            elif feed.ending.error is not None:
+                self._fail({feed.key: assigned}, feed.ending.error, assigned.unsaved_since_s)
 
     async def _branch_off(self, feed: Feed, assigned: Assignment) -> None:
         """Continue after a truncation, with a pause before: a log may be truncated repeatedly before anything is archived."""

@@ -72,17 +72,12 @@ def pump_of(
     request: BackupRequest, client: KafkaClient, pool: Workers, on_durable: Callable[[Feed], None] = lambda _: None
 ) -> Pump:
     """Make the pump of this backup."""
-    sink = request.sink
     return Pump(
         client,
+        request.sink,
         pool=pool,
         memory_bytes=request.memory_bytes,
         spool_bytes=request.spool_bytes,
         rate_bytes=request.rate_bytes,
-        clock=sink.clock,
-        ledger=sink.ledger,
-        on_tick=sink.silence_counter.beat,
         on_durable=on_durable,
-        troubles=sink.troubles,
-        has_room=sink.spool.has_room,
     )

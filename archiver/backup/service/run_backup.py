@@ -14,7 +14,7 @@ from archiver.archive.segments.probe import probe_store
 from archiver.archive.segments.segment_writer import SegmentLimits
 from archiver.archive.segments.spool import Spool, open_spool
 from archiver.backup.partition.feed import PartitionReport
-from archiver.backup.partition.segment_sink import BatchPolicy, SegmentSink
+from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.backup.reports.ledger import NO_LEDGER, Ledger
 from archiver.backup.service.request import BackupRequest
 from archiver.backup.service.until_end import Attend, BackupReport, attend_nothing, back_up_until_end
@@ -102,7 +102,8 @@ def sink_of(config: ArchiverConfig, archive: Archive, spool: Spool, ledger: Ledg
         silence_counter=SilenceCounter(backup.session_timeout_ms / 2000),
         ledger=ledger,
         decoding=DecodingBudget(int(backup.memory_bytes * _DECODING_SHARE)),
-        batches=BatchPolicy(most_bytes=backup.batch.bytes, unreadable=backup.unreadable),
+        most_batch_bytes=backup.batch.bytes,
+        unreadable=backup.unreadable,
     )
 
 

@@ -192,7 +192,7 @@ class _Run:
         """Begin at the end of a partition's archive, or at the start of its log."""
         if feed.writer.position < offsets.log_start:
             feed.writer.skip(offsets.log_start)
-            feed.go_on_where_the_writer_is()
+            feed.follow_writer()
         if offsets.last_stable < offsets.high_watermark:
             await self._name_open_transactions(feed, offsets.last_stable)
         self._opened.append(feed)
@@ -267,7 +267,7 @@ class _Run:
             log.warning("%s", error)
 
     async def _take_ended(self, feed: Feed) -> None:
-        if isinstance(feed.error, CutBackError):
+        if isinstance(feed.ending.error, CutBackError):
             await self._branch_off(feed)
         else:
             self._ended.append(feed)

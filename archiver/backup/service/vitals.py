@@ -226,7 +226,7 @@ def state_of_feed(feed: Feed, now_s: float, retention_ms: int | None) -> Partiti
         retention_ms=retention_ms,
         is_failing=any(
             since_s is not None and now_s - since_s > LASTING_FAILURE_S
-            for since_s in (feed.fetch_fails_since_s, feed.put_fails_since_s, feed.writer.putting_since_s)
+            for since_s in (feed.fetches.failing_since_s, feed.puts.failing_since_s, feed.writer.putting_since_s)
         ),
         open_transactions=[
             (one.producer_id, now_s - (feed.held_back_since_s or now_s)) for one in feed.open_transactions

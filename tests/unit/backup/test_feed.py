@@ -1,14 +1,14 @@
 """Since when something waits: what RPO is made of while no record's own time is known."""
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import pytest
 
 from archiver.backup.partition.feed import Feed
-from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.errors import KafkaTemporaryError
 from archiver.kafka.records.fetch import Fetched, FetchProblem
+from tests.support.feeds import feed_of
 
 
 def answer(end: int, stable: int | None = None, error: FetchProblem | None = None, records: bytes = b"") -> Fetched:
@@ -30,13 +30,13 @@ def pending(feed: Feed) -> float | None:
 
 
 @pytest.fixture
-def writer() -> SimpleNamespace:
-    return SimpleNamespace(position=10, durable_position=10, leader_epoch=0, newest_base=None)
+def feed() -> Feed:
+    return feed_of(position=10)
 
 
 @pytest.fixture
-def feed(writer: SimpleNamespace) -> Feed:
-    return Feed(writer=cast("PartitionWriter", writer))
+def writer(feed: Feed) -> Any:  # noqa: ANN401
+    return feed.writer
 
 
 def test_pending_begins_when_the_end_is_ahead_and_ends_when_it_is_durable(feed: Feed, writer: SimpleNamespace) -> None:
@@ -69,15 +69,14 @@ def test_what_an_open_transaction_holds_back_is_pending(feed: Feed) -> None:
     assert feed.held_back_since_s is None
 
 
-def test_an_answer_without_an_error_ends_a_failure_unless_an_end_was_promised(writer: SimpleNamespace) -> None:
-    for_ever = Feed(writer=cast("PartitionWriter", writer))
-    until_end = Feed(writer=cast("PartitionWriter", writer), end_offset=50)
+def test_an_answer_without_an_error_ends_a_failure_unless_an_end_was_promised() -> None:
+    for_ever, until_end = feed_of(position=10), feed_of(position=10, end_offset=50)
     for feed in (for_ever, until_end):
-        feed.fetch_fails_since_s = 1.0
+        feed.fetches.failing_since_s = 1.0
         feed.note_answer(answer(10), 2.0)
-    assert (for_ever.fetch_fails_since_s, until_end.fetch_fails_since_s) == (None, 1.0)
+    assert (for_ever.fetches.failing_since_s, until_end.fetches.failing_since_s) == (None, 1.0)
     until_end.note_answer(answer(50, records=b"some"), 3.0)
-    assert until_end.fetch_fails_since_s is None
+    assert until_end.fetches.failing_since_s is None
 
 
 def test_a_partition_that_nobody_answers_for_may_have_something(feed: Feed) -> None:
@@ -91,7 +90,7 @@ def test_a_partition_that_nobody_answers_for_may_have_something(feed: Feed) -> N
 
 
 def test_what_was_pending_before_it_was_opened_stays_until_an_answer(feed: Feed) -> None:
-    feed.inherit_pending(50.0)
+    feed.pending_since_s = 50.0
     feed.note_pending(100.0)
     assert feed.unsaved_since_s(100.0) == 50.0
     assert not feed.is_caught_up
@@ -100,8 +99,7 @@ def test_what_was_pending_before_it_was_opened_stays_until_an_answer(feed: Feed)
     assert feed.is_caught_up
 
 
-def test_a_failure_of_fetches_that_was_logged_is_over_once(feed: Feed) -> None:
-    for now_s in (0.0, 20.0):
-        feed.note_lasting_failure(feed.note_fetch_failure(KafkaTemporaryError("refused"), now_s))
+def test_a_failure_of_fetches_is_over_once(feed: Feed) -> None:
+    assert [feed.fetches.note_failure(KafkaTemporaryError("refused"), now_s) for now_s in (0.0, 20.0)] == [0.0, 20.0]
     assert feed.note_answer(answer(10), 21.0)
     assert not feed.note_answer(answer(10), 22.0)

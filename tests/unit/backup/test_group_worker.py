@@ -16,15 +16,12 @@ import archiver.backup.service.backup_service
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.index.archived_end import position_of
-from archiver.archive.segments.segment_writer import SegmentLimits
 from archiver.archive.segments.spool import Spool
 from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.work.instance_service import InstanceRequest, InstanceService
 from archiver.backup.partition.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.backup.partition.pump import Pump
-from archiver.backup.partition.segment_sink import SegmentSink
-from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.backup.service.assignment import Assignment
 from archiver.backup.service.backup_service import Service
 from archiver.backup.service.group_worker import GroupWorker
@@ -34,9 +31,9 @@ from archiver.errors import KafkaError, KafkaTemporaryError, StoreError
 from archiver.groups.positions.keeper import PositionPolicy
 from archiver.kafka.groups.group import GroupSettings
 from archiver.kafka.login.settings import KafkaSettings
-from archiver.process.running.silence import SilenceCounter
 from archiver.process.running.workers import Workers, workers
 from archiver.store.port import Body, ObjectKind
+from tests.support.feeds import sink_of
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import SOURCE
 from tests.support.standing_copies import StandingCopies
@@ -109,15 +106,7 @@ def begin_put(worker: GroupWorker) -> None:
 
 async def take_away(make: Make, store: GatedStore, spool: Path, how: Callable[[GroupWorker], Any]) -> GroupWorker:
     """Have a worker hold three unwritten records, and let the group take their partition away."""
-    sink = SegmentSink(
-        archive=Archive(store, Layout()),
-        limits=SegmentLimits(uncompressed_bytes=0, records=10),
-        age_s=1e9,
-        spool=Spool(spool),
-        clock=lambda: 0.0,
-        silence_counter=SilenceCounter(10.0),
-        ledger=NO_LEDGER,
-    )
+    sink = sink_of(Archive(store, Layout()), Spool(spool), records=10)
     request = BackupRequest(
         kafka=KafkaSettings(bootstrap_servers="127.0.0.1:1"),
         topics=TopicsConfig(),
@@ -134,14 +123,14 @@ async def take_away(make: Make, store: GatedStore, spool: Path, how: Callable[[G
         feed = Feed(writer=PartitionWriter(SOURCE, end, sink, silences=0))
         worker = make(request, pool, pump, feed)
         pump.add(feed)
-        feed.queue.append(fetch_of(0, 3))
+        feed.fetches.queue.append(fetch_of(0, 3))
         pump.advance(feed)
         async with asyncio.timeout(30):
             while feed.writer.position < 3:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(how, worker)
             if store.gate.is_set():
-                await feed.ended.wait()
+                await feed.ending.ended.wait()
         assert not pump.feeds
         assert not worker.held
         return worker
@@ -181,28 +170,6 @@ def test_lost_partitions_are_dropped_without_a_put(make: Make, tmp_path: Path) -
     assert not store.objects
 
 
-@pytest.mark.parametrize("make", [a_backup, an_instance])
-def test_a_partition_that_is_lost_while_its_segment_is_closed_is_not_put(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, is_closing, goes_on, close = GatedStore(), threading.Event(), threading.Event(), PartitionWriter.close
-
-    def close_slowly(writer: PartitionWriter) -> None:
-        is_closing.set()
-        goes_on.wait(30)
-        close(writer)
-
-    def lose(worker: GroupWorker) -> None:
-        begin_put(worker)
-        assert is_closing.wait(30)
-        worker.lost([KEY])
-        worker._loop.call_soon_threadsafe(goes_on.set)
-
-    monkeypatch.setattr(PartitionWriter, "close", close_slowly)
-    asyncio.run(take_away(make, store, tmp_path, lose))
-    assert not store.objects
-
-
 def test_a_put_that_ends_after_its_partition_was_lost_is_not_committed(tmp_path: Path) -> None:
     """Its new owner commits: an older position would take the place of a later one."""
     store = GatedStore()
@@ -233,12 +200,12 @@ def test_a_partition_that_is_lost_during_a_put_and_gained_again_is_archived_once
         feeds.append(Feed(writer=PartitionWriter(SOURCE, end, service._sink, silences=0)))
         service.held[KEY] = Assignment(since_s=0.0)
         service._add(feeds[0], service.held[KEY])
-        feeds[0].queue.append(fetch_of(0, 5))
+        feeds[0].fetches.queue.append(fetch_of(0, 5))
         service._pump.advance(feeds[0])
         while feeds[0].writer.position < 5:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
         store.gate.set()
-        await old.ended.wait()
+        await old.ending.ended.wait()
         await service.release([KEY])
 
     def lose_and_regain(worker: GroupWorker) -> None:
@@ -250,7 +217,7 @@ def test_a_partition_that_is_lost_during_a_put_and_gained_again_is_archived_once
     asyncio.run(take_away(a_backup, store, tmp_path, lose_and_regain))
     assert len(store.objects) == 1
     assert (feeds[0].writer.was_overtaken, feeds[0].writer.durable_position) == (True, 3)
-    assert feeds[0].dropped is None
+    assert feeds[0].ending.dropped is None
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,11 +11,11 @@ import pytest
 from archiver.archive.index.archived_end import ArchivedEnd
 from archiver.backup.partition.feed import Feed
 from archiver.backup.partition.log_agreement import CutLogCheck, find_parted
-from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.errors import CutBackError, KafkaError, KafkaTemporaryError
 from archiver.kafka.brokers.calls import EpochEnd, OffsetForLeaderEpochCall
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import PartitionOffsets, TopicPartition
+from tests.support.feeds import feed_of
 from tests.support.segments import SOURCE
 
 AT_END = PartitionOffsets(log_start=0, last_stable=100, high_watermark=100, leader_epoch=7)
@@ -57,11 +56,7 @@ class Leader:
 
 
 def feed_at(number: int, position: int = 100, epoch: int = EPOCH, end: int = 100) -> Feed:
-    source = replace(SOURCE, partition=number)
-    writer = SimpleNamespace(
-        source=source, position=position, leader_epoch=epoch, newest_base=None, durable_position=position
-    )
-    return Feed(writer=cast("PartitionWriter", writer), end_offset=end)
+    return feed_of(replace(SOURCE, partition=number), position=position, leader_epoch=epoch, end_offset=end)
 
 
 def parted(leader: Leader, feeds: Mapping[int, Feed], offsets: PartitionOffsets = AT_END) -> set[int]:

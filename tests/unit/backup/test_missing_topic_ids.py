@@ -19,7 +19,7 @@ from archiver.backup.opening.opener import Opener
 from archiver.backup.opening.start_offsets import LOG_BEGINNING, StartOffset, StartOffsets
 from archiver.backup.opening.topic_recorder import LearnedConfigs, TopicRecorder
 from archiver.backup.partition.diagnosis import Retry, judge
-from archiver.backup.partition.feed import LASTING_FAILURE_S, Feed
+from archiver.backup.partition.feed import LASTING_FAILURE_S
 from archiver.backup.partition.partition_writer import refuse_stranger
 from archiver.backup.service import until_end
 from archiver.backup.service.refused_topics import RefusedTopics
@@ -28,6 +28,7 @@ from archiver.errors import ArchiverError, LostTopicIdError, NoTopicIdError, Str
 from archiver.kafka.brokers.cluster import PartitionOffsets, Refusal, TopicDescription
 from archiver.kafka.records.fetch import Fetched, FetchProblem
 from archiver.kafka.topics.configs import TopicConfigs
+from tests.support.feeds import feed_of
 from tests.support.kafka_topics import described
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import SOURCE
@@ -203,11 +204,7 @@ def test_no_partition_is_opened_while_the_id_of_its_topic_is_missing() -> None:
 
 
 def test_fetches_wait_while_the_id_is_missing() -> None:
-    feed = Feed(
-        writer=cast(
-            "Any", SimpleNamespace(source=SOURCE, position=0, durable_position=0, newest_base=None, leader_epoch=-1)
-        )
-    )
+    feed = feed_of(leader_epoch=-1)
     answer = cast("Fetched", SimpleNamespace(error=FetchProblem.UNKNOWN_TOPIC_ID, error_code=100))
 
     def judged(topic_id: str) -> object:

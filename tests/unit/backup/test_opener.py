@@ -14,16 +14,13 @@ from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.archived_end import position_of
 from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept
 from archiver.archive.notes.topics import Branch, Life, TopicFact
-from archiver.archive.segments.segment_writer import SegmentLimits
 from archiver.archive.segments.spool import Spool
 from archiver.backup.opening.opener import Opener
-from archiver.backup.partition.segment_sink import SegmentSink
-from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.errors import CorruptSegmentError
 from archiver.kafka.brokers.cluster import PartitionOffsets
-from archiver.process.running.silence import SilenceCounter
 from archiver.process.running.workers import Workers
 from archiver.store.port import ObjectKind
+from tests.support.feeds import sink_of
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
 
@@ -41,15 +38,7 @@ class Scene:
         self.archive = Archive(MemoryStore(), Layout("p"))
         self.log_start = 0
         self.asked = 0
-        sink = SegmentSink(
-            archive=self.archive,
-            limits=SegmentLimits(uncompressed_bytes=0),
-            age_s=1e9,
-            spool=Spool(spool),
-            clock=lambda: 0.0,
-            silence_counter=SilenceCounter(10.0, lambda: 0.0),
-            ledger=NO_LEDGER,
-        )
+        sink = sink_of(self.archive, Spool(spool))
         client: Any = SimpleNamespace(offsets=self._offsets)
         self.opener = Opener(client, sink=sink, pool=Workers(1, "test"), cluster_id="c")
 

@@ -7,15 +7,13 @@ import pytest
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.archived_end import position_of
-from archiver.archive.segments.segment_writer import SegmentLimits
 from archiver.archive.segments.spool import Spool
 from archiver.backup.partition.fetched_batches import Fetch
 from archiver.backup.partition.partition_writer import PartitionWriter
-from archiver.backup.partition.segment_sink import SegmentSink
-from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.errors import CorruptSegmentError
 from archiver.process.running.silence import SilenceCounter
 from archiver.store.port import ObjectKind
+from tests.support.feeds import sink_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import batch_of, encode
@@ -37,14 +35,8 @@ def put_stray(store: MemoryStore, base: int, end: int) -> None:
 def test_a_writer_that_slept_does_not_go_on_behind_a_stray_object(tmp_path: Path) -> None:
     store, now_s = MemoryStore(), [0.0]
     silence = SilenceCounter(10.0, lambda: now_s[0])
-    sink = SegmentSink(
-        archive=Archive(store, ARCHIVE),
-        limits=SegmentLimits(uncompressed_bytes=0, records=10),
-        age_s=1e9,
-        spool=Spool(tmp_path),
-        clock=lambda: now_s[0],
-        silence_counter=silence,
-        ledger=NO_LEDGER,
+    sink = sink_of(
+        Archive(store, ARCHIVE), Spool(tmp_path), records=10, clock=lambda: now_s[0], silence_counter=silence
     )
     end = position_of(sink.archive, SOURCE.topic, 0, SOURCE.partition)
     writer = PartitionWriter(SOURCE, end, sink, silences=silence.silences)

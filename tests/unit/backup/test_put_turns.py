@@ -2,38 +2,38 @@
 
 import logging
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import cast
+from dataclasses import replace
 
 import pytest
 
-from archiver.archive.notes.topics import PartitionSource
-from archiver.backup.partition.feed import Feed
-from archiver.backup.partition.partition_writer import PartitionWriter, PutLaterError
+from archiver.backup.partition.feed import EndState, Feed
+from archiver.backup.partition.partition_writer import PutLaterError
 from archiver.backup.partition.put_turns import MOST_PUTS, SLOW_S, PutTurns
+from archiver.backup.reports.troubles import Troubles
 from archiver.errors import StoreTemporaryError
+from tests.support.feeds import feed_of
+from tests.support.segments import SOURCE
 
 ERROR = PutLaterError(StoreTemporaryError("the store is slow", cause="503"), 4.0)
 AT_ONCE = 4
 
 
-def feed_of(topic: str, number: int) -> Feed:
-    source = PartitionSource(topic=topic, partition=number, life=0, topic_id="", cluster_id="c")
-    writer = SimpleNamespace(source=source, position=0, durable_position=0, leader_epoch=0, newest_base=None)
-    return Feed(writer=cast("PartitionWriter", writer))
+def feed_of_topic(topic: str, number: int) -> Feed:
+    return feed_of(replace(SOURCE, topic=topic, partition=number))
 
 
 class World:
     """Feeds that wait, and time."""
 
     def __init__(self) -> None:
-        self.turns = PutTurns(AT_ONCE)
+        self.turns = PutTurns(AT_ONCE, Troubles())
         self.now_s = 0.0
 
     def wait(self, topic: str, count: int, *, closing: bool = False) -> list[Feed]:
-        feeds = [feed_of(topic, number) for number in range(count)]
+        feeds = [feed_of_topic(topic, number) for number in range(count)]
         for feed in feeds:
-            feed.closing = closing
+            if closing:
+                feed.ending.go_to(EndState.CLOSING)
             self.turns.wait(feed, self.now_s)
         return feeds
 
@@ -114,6 +114,13 @@ def test_whoever_waits_keeps_the_place() -> None:
     assert world.take(2.0) == feeds
 
 
+def test_a_partition_that_has_ended_is_passed_over() -> None:
+    world = World()
+    feeds = world.wait("a", 3)
+    assert feeds[1].end()
+    assert world.take() == [feeds[0], feeds[2]]
+
+
 def test_at_the_end_nobody_waits_behind_those_that_go_on() -> None:
     world = World()
     world.wait("a", 30)
@@ -121,7 +128,7 @@ def test_at_the_end_nobody_waits_behind_those_that_go_on() -> None:
     assert len(world.take(5.0)) == 2
     waiting = world.wait("a", 100)
     for feed in waiting[50:]:
-        feed.closing = True
+        feed.ending.go_to(EndState.CLOSING)
         world.turns.wait(feed, world.now_s)
     taken = world.take(60.0)
     assert len(taken) == 30  # with the two that run
@@ -141,17 +148,17 @@ def test_at_the_end_topics_that_hang_leave_threads_to_others() -> None:
 
 
 def test_at_the_end_pauses_are_short() -> None:
-    feed = feed_of("a", 0)
-    turns = PutTurns(AT_ONCE)
+    feed = feed_of_topic("a", 0)
+    turns = PutTurns(AT_ONCE, Troubles())
     assert turns.note(feed, ERROR, 100.0) == 4.0
-    feed.closing = True
+    feed.ending.go_to(EndState.CLOSING)
     assert turns.note(feed, ERROR, 100.0) == 1.0
-    assert feed.put_again_at_s == 101.0
+    assert feed.puts.again_at_s == 101.0
 
 
 def test_one_line_tells_of_all(caplog: pytest.LogCaptureFixture) -> None:
-    turns = PutTurns(AT_ONCE)
-    feeds = [feed_of("orders", number) for number in range(3)]
+    turns = PutTurns(AT_ONCE, Troubles())
+    feeds = [feed_of_topic("orders", number) for number in range(3)]
     for feed in feeds:
         turns.note(feed, ERROR, 100.0)
     with caplog.at_level(logging.WARNING):

@@ -16,13 +16,11 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.index.archived_end import position_of
 from archiver.archive.segments.segment_facts import HoleCause, SegmentFacts, facts_from_metadata
-from archiver.archive.segments.segment_writer import MOST_HOLES, SegmentLimits
+from archiver.archive.segments.segment_writer import MOST_HOLES
 from archiver.archive.segments.spool import Spool
 from archiver.backup.partition.fetched_batches import Fetch
 from archiver.backup.partition.partition_writer import PartitionWriter
-from archiver.backup.partition.segment_sink import SegmentSink
-from archiver.backup.reports.ledger import NO_LEDGER
-from archiver.process.running.silence import SilenceCounter
+from tests.support.feeds import sink_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import HEADER, LENGTH_END, PLAIN, Batch, Oddities, batch_of, control_batch, encode
@@ -110,15 +108,7 @@ def written_by(writer: PartitionWriter, log: Log, *, until: int | None = None) -
 
 
 def writer_into(store: MemoryStore, spool: Path, most_records: int) -> PartitionWriter:
-    sink = SegmentSink(
-        archive=Archive(store, LAYOUT),
-        limits=SegmentLimits(uncompressed_bytes=0, records=most_records),
-        age_s=1e9,
-        spool=Spool(spool),
-        clock=lambda: 0.0,
-        silence_counter=SilenceCounter(10.0, lambda: 0.0),
-        ledger=NO_LEDGER,
-    )
+    sink = sink_of(Archive(store, LAYOUT), Spool(spool), records=most_records)
     end = position_of(Archive(store, LAYOUT), SOURCE.topic, SOURCE.life, SOURCE.partition)
     return PartitionWriter(SOURCE, end, sink, silences=0)
 

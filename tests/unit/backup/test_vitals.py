@@ -1,15 +1,16 @@
 """What metrics and `/readyz` say of a service whose broker or store is away: time is driven by hand."""
 
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-from archiver.backup.partition.feed import Feed
-from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.backup.reports.metrics import PartitionState
 from archiver.backup.reports.troubles import Troubles
 from archiver.backup.service.assignment import Assignment
 from archiver.backup.service.vitals import Vitals
 from archiver.errors import KafkaTemporaryError, StoreError
+from tests.support.feeds import feed_of
+from tests.support.segments import SOURCE
 from tests.unit.backup.test_feed import answer
 
 KEY = ("t", 0)
@@ -20,11 +21,7 @@ class World:
 
     def __init__(self) -> None:
         self.now_s = 1000.0
-        writer = SimpleNamespace(
-            source=SimpleNamespace(topic="t", partition=0), position=10, durable_position=10, leader_epoch=0,
-            newest_base=None, oldest_held_ms=None, putting_since_s=None,
-        )  # fmt: skip
-        self.feed = Feed(writer=cast("PartitionWriter", writer))
+        self.feed = feed_of(replace(SOURCE, topic="t", partition=0), position=10)
         self.assigned = Assignment(since_s=self.now_s)
         self.membership = SimpleNamespace(shut_out_s=0.0, error=None, is_member=True)
         self.client = SimpleNamespace(silent_s=None)

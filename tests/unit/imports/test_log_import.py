@@ -67,8 +67,8 @@ class Site:
         return run_import(plan_import(request, lambda _: None), request, sink, lambda _: None, lambda _: None)
 
     def bases(self, partition: int = 0) -> list[int]:
-        prefix = f"p/topics/orders/partition={partition}/"
-        return [ARCHIVE.base_of(key) for key in sorted(self.store.objects) if key.startswith(prefix)]
+        keys = (ARCHIVE.parse_segment(key) for key in sorted(self.store.objects))
+        return [key.base for key in keys if key is not None and key.partition == partition]
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class OpenReading:
         """Take in a broker's answer. Brokers with topic ids (3.1) keep tombstones long enough."""
         if answer.error is not None:
             return
-        is_of_leader = feed.replica is None
+        is_of_leader = feed.fetches.replica is None
         self._keep_to_clock()
         if is_of_leader and not self.is_unsure:
             now_s = self.now_s()
@@ -79,10 +79,10 @@ class OpenReading:
             )
             if self.fresh.is_broken or not answer.by_topic_id:
                 self._break()
-        self.tell(FetchEvent(self.generation, feed.fetch_offset, answer.last_stable_offset, is_of_leader))
-        is_complete = is_of_leader and feed.fetch_offset >= answer.last_stable_offset
+        self.tell(FetchEvent(self.generation, feed.fetches.offset, answer.last_stable_offset, is_of_leader))
+        is_complete = is_of_leader and feed.fetches.offset >= answer.last_stable_offset
         if is_complete and self.wants_end() and self.now_s() >= self.try_again_s:
-            feed.is_paused = True
+            feed.fetches.pause()
             self.wake()
 
     def note_skip(self, feed: Feed, cause: HoleCause) -> None:
@@ -103,7 +103,7 @@ class OpenReading:
         self.wake()
 
     def note_set_back(self, feed: Feed) -> None:
-        self.tell(FetchEvent(self.generation, feed.fetch_offset, NO_END_OFFSET, is_of_leader=False))
+        self.tell(FetchEvent(self.generation, feed.fetches.offset, NO_END_OFFSET, is_of_leader=False))
 
     # --- called by the turn
 

@@ -16,7 +16,7 @@ from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.compacted.turn.reading import OpenReading
 from archiver.backup.compacted.work.turn_inputs import Parts
-from archiver.backup.partition.feed import Feed
+from archiver.backup.partition.feed import Feed, FetchState
 from archiver.backup.partition.partition_writer import PartitionWriter, refuse_stranger
 from archiver.backup.partition.pump import Pump
 from archiver.backup.partition.segment_home import CopyHome
@@ -79,8 +79,8 @@ async def settle(parts: Parts, readings: Collection[OpenReading]) -> None:
     until_s = parts.sink.clock() + _SETTLE_S
     for reading in readings:
         feed = reading.feed
-        while feed.is_paused and not feed.ended.is_set() and (feed.is_busy or feed.writer.holds_records):
-            if feed.put_again_at_s is not None or parts.sink.clock() > until_s:
+        while feed.fetches.state is FetchState.PAUSED and (feed.is_busy or feed.writer.holds_records):
+            if feed.puts.failing_since_s is not None or parts.sink.clock() > until_s:
                 break
             feed.writer.close_early()
             pump_of(parts, feed).advance(feed)
@@ -91,8 +91,8 @@ async def settle(parts: Parts, readings: Collection[OpenReading]) -> None:
 def resume(parts: Parts, readings: Iterable[OpenReading]) -> None:
     """Continue fetching for generations that had stopped for a switch."""
     for reading in readings:
-        if reading.feed.is_paused:
-            reading.feed.is_paused = False
+        if reading.feed.fetches.state is FetchState.PAUSED:
+            reading.feed.fetches.leave(FetchState.PAUSED)
             reading.try_again_s = parts.sink.clock() + parts.interval_s
             pump_of(parts, reading.feed).advance(reading.feed)
 

@@ -379,7 +379,7 @@ class PartitionTurn:
     def note_ended(self, feed: Feed) -> None:
         """Note that a feed has failed: the generation continues after a pause, at the end of its objects."""
         for generation, reading in list(self.readings.items()):
-            if reading.feed is feed and feed.error is not None:
+            if reading.feed is feed and feed.ending.error is not None:
                 self._leave(reading)
                 left = {number: one for number, one in self.turn.readings.items() if number != generation}
                 self.turn = replace(self.turn, readings=left)
@@ -387,13 +387,13 @@ class PartitionTurn:
                     self._backoff.reset()
                 pause_s = self._backoff.next_s()
                 self._open_again_s = self._parts.sink.clock() + pause_s
-                self._note_failure(generation, feed.error)
-                line = f"{feed.error}; generation {generation} is gone on with in {pause_s:.0f} s"
-                self._parts.sink.troubles.note(feed.error, line, self._key)
-                self._parts.sink.ledger.failed(self.source.topic, cause_of_failure(feed.error))
+                self._note_failure(generation, feed.ending.error)
+                line = f"{feed.ending.error}; generation {generation} is gone on with in {pause_s:.0f} s"
+                self._parts.sink.troubles.note(feed.ending.error, line, self._key)
+                self._parts.sink.ledger.failed(self.source.topic, cause_of_failure(feed.ending.error))
                 now_s = self._parts.sink.clock()
-                self._count_as_failing(feed.error, feed.unsaved_since_s(now_s) or now_s)
-                self._report_end(self, feed.error)
+                self._count_as_failing(feed.ending.error, feed.unsaved_since_s(now_s) or now_s)
+                self._report_end(self, feed.ending.error)
 
     def _count_as_failing(self, error: ArchiverError, since_s: float) -> None:
         """Count the partition as failing until a put succeeds, or a survey finds no work; not for a deleted topic."""

@@ -113,7 +113,9 @@ def test_a_candidate_that_an_earlier_process_read_past_expired_records_never_rep
     stand.fill("b2", [(0, 20), (20, 30)], expired=[20])
     turn = turn_of(stand, "b")
     turn._cut_check = cast("Any", SimpleNamespace(refuse_cut_log=is_same_log))
-    feed = SimpleNamespace(is_paused=False, writer=SimpleNamespace(durable_position=30, objects_end=30))
+    feed = SimpleNamespace(
+        fetches=SimpleNamespace(state=None), writer=SimpleNamespace(durable_position=30, objects_end=30)
+    )
     turn.readings[2] = reading = cast("Any", SimpleNamespace(is_unsure=False, feed=feed, report_durable=lambda: None))
     turn.turn = replace(turn.turn, readings={2: Reading(position=30, durable=30, next=30, complete_at=30)})
     reading.check_time = lambda: False
