@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,16 +58,12 @@ def two_topics(secure: SecureBroker, topic: str) -> tuple[str, str]:
     return names
 
 
-@pytest.mark.parametrize("include", ["name", pytest.param("pattern", marks=pytest.mark.long)])
 def test_a_topic_that_loses_its_rights_does_not_vanish(
-    secure: SecureBroker, site: ArchiveSite, topic: str, two_topics: tuple[str, str], include: str
+    secure: SecureBroker, site: ArchiveSite, two_topics: tuple[str, str]
 ) -> None:
-    """A name is asked for from the first backup on; what a pattern matches, once it is archived."""
+    """A name is asked for from the first backup on."""
     kept, lost = two_topics
-    write_config(site, config_of(site, secure, *(two_topics if include == "name" else [f"{topic}-.*"])))
-    if include == "pattern":
-        secure.grant(*reading(kept, lost))
-        assert site.run_within("backup", "--until-end").returncode == 0
+    write_config(site, config_of(site, secure, *two_topics))
     secure.grant(*reading(kept))
     produce_values(secure.bootstrap, kept, [b"two"] * 10)
     for _ in range(2):
@@ -239,13 +234,3 @@ def test_topics_tells_what_each_is_and_why(
     lines = {line.split()[0]: line for line in text.stdout.splitlines()}
     assert lines[others["out"]].split()[3:] == ["excluded", f"{place[excluded]}:", "topics.exclude:", excluded]
     assert f"{place['nobody.*']}: topics.include: 'nobody.*' matches no topic of the cluster" in text.stderr
-
-
-def test_topics_is_content_when_every_entry_matches(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
-    """Of an archive that has nothing yet, too."""
-    create_topic(broker_41.bootstrap, topic, 3)
-    path: Path = site.write_config(broker_41.bootstrap, topic)
-    done = site.run_within("topics", "-c", str(path))
-    assert (done.returncode, done.stderr) == (0, "")
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith(topic))
-    assert line.split()[1:3] == ["3", "archived"]
