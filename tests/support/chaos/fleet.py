@@ -92,16 +92,12 @@ class Member:
 class Fleet:
     """All members there ever were. A member that ends without being told to is an error."""
 
-    def __init__(
-        self, cluster: Cluster, bucket: Bucket, folder: Path, config: Mapping[str, Any], overlay: Path | None = None
-    ) -> None:
+    def __init__(self, cluster: Cluster, bucket: Bucket, folder: Path, config: Mapping[str, Any]) -> None:
         self.cluster = cluster
         self.kills = 0
         self._folder = folder
         self._config = config
         self._environment = environment_of(bucket)
-        if overlay is not None:
-            self._environment["PYTHONPATH"] = str(overlay)
         self._members: list[Member] = []
 
     @property

@@ -107,13 +107,11 @@ def open_scene(
     folder: Path,
     oracle: JavaOracle,
     seed: int,
-    version: str = KAFKA_41,
     protocol: str = "classic",
-    overlay: Path | None = None,
 ) -> Iterator[Scene]:
     """Traffic flows, the weather is fair, and no member is there yet. What goes wrong is told with the members' last words."""
     started = time.monotonic()
-    broker = new_broker(version, **(_GROUP_PROPERTIES if protocol == "consumer" else {}))
+    broker = new_broker(KAFKA_41, **(_GROUP_PROPERTIES if protocol == "consumer" else {}))
     cluster = Cluster(broker.bootstrap, "chaos")
     with FaultyS3(bucket.s3.endpoint) as proxy:
         config = member_config(broker, bucket, proxy.endpoint, protocol)
@@ -124,7 +122,7 @@ def open_scene(
             watched=WatchedBucket(bucket),
             proxy=proxy,
             weather=Weather(seed),
-            fleet=Fleet(cluster, bucket, folder, config, overlay),
+            fleet=Fleet(cluster, bucket, folder, config),
             oracle=oracle,
         )
         for name, style, partitions in FIRST_TOPICS:
