@@ -198,8 +198,6 @@ class Service(GroupWorker):
     async def _follow_role_logs(self) -> None:
         """Leave partitions with a current copy to the instances, and open those that no instance has any longer."""
         roles = self._opener.roles
-        if not roles.is_enabled:
-            return
         held: dict[str, list[int]] = {}
         for topic, number in self.held:
             held.setdefault(topic, []).append(number)
