@@ -283,14 +283,6 @@ class Opener:
         sink = self._sink
         if listed is None:
             end = position_of(sink.archive, source.topic, source.life, source.partition, newest_base)
-            if newest_base is not None and end.next <= newest_base and life.parent is None:
-                log.warning(
-                    "%s: the group has committed an object from offset %d on, which is not in this archive, where it ends at"
-                    " %d. Does another archive use the same backup.group? Then each has only a share of the partitions",
-                    source,
-                    newest_base,
-                    end.next,
-                )
         else:
             end = end_at(sink.archive.store, listed)
         if end.key:

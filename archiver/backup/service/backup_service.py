@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 _HINTS_S = 5.0
 _RECORD_S = 60.0
 _NOTES_OF_TOPICS = "notes of topics"
-_FORGET_LOST_S = 60.0  # a partition that is not assigned again within this time has another owner
 
 
 class Service(GroupWorker):
@@ -73,8 +72,6 @@ class Service(GroupWorker):
         self._has_listed_topics = False
         self.held: dict[TopicPartition, Assignment] = {}
         self._failed: dict[TopicPartition, Assignment] = {}  # to be opened again
-        # Of revoked partitions: since when they may have had unwritten records, and when they were revoked.
-        self._lost: dict[TopicPartition, tuple[float | None, float]] = {}
 
     # --- the life of an instance
 
@@ -228,11 +225,7 @@ class Service(GroupWorker):
 
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
         now_s = self._sink.clock()
-        for key in partitions:
-            unsaved_since_s, lost_s = self._lost.pop(key, (None, now_s))
-            self.held[key] = Assignment(
-                since_s=now_s, unsaved_since_s=unsaved_since_s if now_s - lost_s < _FORGET_LOST_S else None
-            )
+        self.held |= {key: Assignment(since_s=now_s) for key in partitions}
         self._begin(partitions, with_hints=True)
 
     def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
@@ -305,24 +298,12 @@ class Service(GroupWorker):
             log.warning("%s", error)
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
-        now_s = self._sink.clock()
         for key in partitions:
-            assigned = self.held.pop(key, None)
-            feed = self._pump.feeds.get(key)
+            self.held.pop(key, None)
             self.troubles.forget(key)
-            if feed is not None:
-                self._lost[key] = feed.unsaved_since_s(now_s), now_s
+            if (feed := self._pump.feeds.get(key)) is not None:
                 self._pump.drop(feed)
-            elif assigned is not None:
-                self._lost[key] = assigned.unknown_since_s, now_s
         self.commits.take(partitions)
-
-    def _yield_to_another(self, feed: Feed) -> None:
-        """Release a partition that another instance archives, too, while the group does not answer: both would read it."""
-        is_unsure = feed.key in self.membership.unsure and self.feeds.get(feed.key) is feed
-        if is_unsure and feed.writer.was_overtaken:
-            log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
-            self.lose([feed.key])
 
     # --- failed partitions
 
@@ -333,7 +314,6 @@ class Service(GroupWorker):
         if assigned is not None:
             assigned.note_durable()
         self.commits.note(feed)
-        self._yield_to_another(feed)
 
     async def _face_ends(self) -> None:
         while True:
