@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from archiver.archive.format.layout import SegmentKey
 from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.index.archived_end import ArchivedEnd, end_at, position_of
 from archiver.archive.index.inventory import Gap
@@ -37,7 +36,6 @@ from archiver.errors import (
     CorruptSegmentError,
     LostTopicIdError,
     NotWholeError,
-    StoreNameError,
     StrangerError,
     TopicGoneError,
 )
@@ -54,7 +52,6 @@ log = logging.getLogger(__name__)
 # To open a partition takes several requests to the store, one after the other: at 30 ms each, 2,000 partitions need some threads.
 OPENERS = 8
 _FIND_ENDS_S = 20.0
-_TAKEN_BY_ALL = 255  # most bytes between two slashes in file systems, and so in stores that keep objects as files
 _MANY = 32  # from this number of partitions on, one listing of their topics is faster
 _KEYS_A_LISTING = 100  # a page of 1,000 keys takes as long as ten listings that find nothing
 
@@ -288,7 +285,6 @@ class Opener:
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
             return end if end.gap is None else replace(end, gap=self._lost_of(source, life, end.gap))
-        self._refuse_long_name(source)
         branch = life.branches.get(source.partition)
         return end if branch is None else ArchivedEnd(next=branch.offset, leader_epoch=branch.leader_epoch)
 
@@ -324,21 +320,6 @@ class Opener:
             log.error("%s", message)
             self._sink.ledger.failed(source.topic, NotWholeError.__name__)
             self.findings[key] = NotWholeError(message)
-
-    def _refuse_long_name(self, source: PartitionSource) -> None:
-        """Ask the store, before any fetch, whether it accepts an object of a long name."""
-        layout = self._sink.archive.layout
-        key = layout.segment_key(SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=0))
-        length = len(key.rpartition("/")[2])
-        if length <= _TAKEN_BY_ALL:
-            return
-        try:
-            self._sink.archive.store.get_range(key, 0, 1)  # unlike a GET, a HEAD has no error text
-        except StoreNameError as error:
-            raise StoreNameError(
-                f"{source}: the store takes no objects with names of {length} bytes, as this partition's would have; leave the"
-                f" topic out (topics.exclude), or archive it into a store that takes them ({error})"
-            ) from error
 
     # --- a log that was cut back
 
