@@ -93,7 +93,6 @@ class PartitionWriter:
         self.written = written or Written()
         self.oldest_held_ms: int | None = None  # timestamp of the first unwritten record
         self.newest_base = sink.archive.layout.base_of(end.key) if end.key else None
-        self.was_overtaken = False  # another writer was first at the last put
         self._sink = sink
         self._home = home or HistoryHome(sink.archive, source, sink.fresh)
         self._confirm = confirm
@@ -353,7 +352,6 @@ class PartitionWriter:
         ours = end.next == closed.facts.next
         self._base = end.next  # 3. only now the position counts
         self.newest_base = self._sink.archive.layout.base_of(end.key)
-        self.was_overtaken = not ours
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
             self._transactions = TransactionTimes(self.source.topic)
