@@ -56,7 +56,6 @@ class Service(GroupWorker):
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__(request, group, pool, wait=wait)
-        self._asides = Workers(1, "hints")  # asking for hints must not wait behind puts that hang
         self._indexer = indexer_of(request, wait)
         self.commits = Commits(
             self.membership.commit, archive=group.archive, age_s=self._sink.age_s, clock=self._sink.clock
@@ -265,7 +264,7 @@ class Service(GroupWorker):
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
         """Ask the group for hints. They save long listings; without them, opening only takes longer."""
         partitions = list(wanted)
-        asked = self._asides.call(self.membership.committed, partitions)
+        asked = self._openers.call(self.membership.committed, partitions)
         try:
             hints = await asyncio.wait_for(asked, _HINTS_S)
         except (ArchiverError, TimeoutError) as error:
@@ -330,7 +329,7 @@ class Service(GroupWorker):
 
     async def _branch_off(self, feed: Feed, assigned: Assignment) -> None:
         """Continue after a truncation, with a pause before: a log may be truncated repeatedly before anything is archived."""
-        await self._wait(assigned.pause_s(self._sink.clock()))
+        await self._wait(assigned.pause_s())
         try:
             self._add(await self._opener.branch_off(feed), assigned)
         except Exception as error:  # noqa: BLE001 - as above
