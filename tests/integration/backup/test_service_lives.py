@@ -305,11 +305,12 @@ def test_what_expired_is_a_hole_and_counted(
     produce(bootstrap, topic, 40, "archived")
     where = TopicPartition(topic, 0, 75)
     config = config_of(site, bootstrap, topic, **{"session-timeout": "30s"})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     with running(site, config, "one") as instance:
         before = until_archived(site, java_oracle, bootstrap, topic)[0]
         with standing_still(instance.process.pid):
             produce(bootstrap, topic, 60, "late")
-            AdminClient({"bootstrap.servers": bootstrap}).delete_records([where])[where].result(20)
+            admin.delete_records([where])[where].result(20)
         kept = java_oracle.consume(bootstrap, topic).records[0]
         assert [record.offset for record in kept] == list(range(75, 100))
         eventually(lambda: read_partitions(site.bucket, topic)[0][-1] == kept[-1])
