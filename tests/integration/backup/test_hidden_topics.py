@@ -12,7 +12,6 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker
-from tests.support.foreign_reader import read_partitions
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.round_trip import ArchiveSite
@@ -56,24 +55,6 @@ def two_topics(secure: SecureBroker, topic: str) -> tuple[str, str]:
         create_topic(secure.bootstrap, name)
         produce_values(secure.bootstrap, name, [b"one"] * 10)
     return names
-
-
-def test_a_topic_that_loses_its_rights_does_not_vanish(
-    secure: SecureBroker, site: ArchiveSite, two_topics: tuple[str, str]
-) -> None:
-    """A name is asked for from the first backup on."""
-    kept, lost = two_topics
-    write_config(site, config_of(site, secure, *two_topics))
-    secure.grant(*reading(kept))
-    produce_values(secure.bootstrap, kept, [b"two"] * 10)
-    for _ in range(2):
-        done = site.run_within("backup", "--until-end")
-        assert done.returncode == 1, done.stdout + done.stderr
-        assert f"grant this user Describe on topic {lost}" in done.stderr
-        assert len(read_partitions(site.bucket, kept)[0]) == 20
-    secure.grant(*reading(kept, lost))
-    assert site.run_within("backup", "--until-end").returncode == 0
-    assert len(read_partitions(site.bucket, lost)[0]) == 10
 
 
 def test_a_name_whose_pattern_matches_others_is_asked_for_too(

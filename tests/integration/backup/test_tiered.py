@@ -5,21 +5,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka.admin._acl import AclOperation as Op
-from confluent_kafka.admin._resource import ResourceType as Kind
 
 import archiver.backup.partition.fetching
 import archiver.kafka.records.log_reader
-from archiver.backup.service.run_backup import run_backup
-from archiver.config.model import ArchiverConfig
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TargetError
-from archiver.kafka.brokers.calls import ListOffsetsCall
 from archiver.restore.plan.request import Existing
 from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import broker_cluster
@@ -28,7 +22,6 @@ from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
-from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
 from tests.support.service import eventually, running, service_config, until_archived
 from tests.support.target_topics import archived, log_of, records_of, restored, set_configs
 from tests.support.tiered import FAIL, TIERED, RemoteTier, earliest_local, until_local_from
@@ -150,35 +143,6 @@ def test_what_is_in_the_tier_counts_as_bytes_that_nobody_knows(
     assert log_of(tiered.broker, f"{topic}.back") == (0, COUNT + 20)
 
 
-def test_a_tier_that_brokers_do_not_tell_of(
-    topic: str, site: ArchiveSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They know no local start, as those with a tier of another make. Then configs tell; and where those may not be read, nothing."""
-    tier = RemoteTier(tmp_path / "tier", fetch_kafka(KAFKA_41, CACHE))
-    broker = SecureBroker(tier.jars, tmp_path / "broker", Certificates.make(tmp_path / "keys"))
-    broker._properties |= tier.broker_properties()
-    with broker:
-        TieredBroker(broker, tier).fill(topic)
-        tier.behave(LONGER_THAN_BROKERS_WAIT_MS)
-        monkeypatch.setattr(ListOffsetsCall, "highest", 7)
-        monkeypatch.setattr(archiver.backup.partition.fetching, "FETCH_PATIENCE_S", 4.0)
-        login = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
-        kafka = {"bootstrap.servers": broker.address("SASL"), "security.protocol": "sasl_plaintext", **login}
-        config = ArchiverConfig.model_validate({**site.config("", [topic]), "kafka": kafka})
-        for rights, told in (
-            ([Op.READ], f"grant this user DescribeConfigs on topic {topic}"),
-            ([Op.READ, Op.DESCRIBE_CONFIGS], "it may lie in a remote tier (remote.storage.enable)"),
-        ):
-            broker.grant(*((Kind.TOPIC, topic, right) for right in rights))
-            found, _ = run_backup(config, lambda _: None)
-            (report,) = found.partitions
-            assert (report.position, report.written.records) == (0, 0)
-            assert told in str(report.error)
-        tier.behave()
-        found, _ = run_backup(config, lambda _: None)
-        assert found.partitions[0].written.records == COUNT
-
-
 def test_a_continuous_backup_names_what_does_not_come_and_gets_on(
     tiered: TieredBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, soon_lasting: str
 ) -> None:
@@ -222,25 +186,6 @@ def test_a_comparison_waits_for_a_slow_tier(
     ((error, exit_code),) = [(one.error, one.exit_code) for one in found.errors]
     assert exit_code == 4
     assert f"{topic}-0 cannot be read at offset 0; it lies in the remote tier" in error
-
-
-def test_what_was_restored_is_read_back_from_a_slow_tier(tiered: TieredBroker, topic: str, site: ArchiveSite) -> None:
-    tiered.fill(topic)
-    site.back_up(tiered.bootstrap, topic)
-    back = f"{topic}.back"
-    create_topic(tiered.bootstrap, back, configs=KEEP_ALL | TIERED)
-    asked: dict[str, Any] = {
-        "topics": topic,
-        "rename": [f"{topic}={back}"],
-        "existing": Existing.APPEND,
-        "restore_id": "one",
-    }
-    (first,) = site.restore(tiered.bootstrap, **asked).topics
-    assert not first.errors
-    until_local_from(tiered.broker, back, COUNT // 2)
-    with mended_after(tiered, back, reads=5):
-        (again,) = site.restore(tiered.bootstrap, **asked, reads_again=True).topics
-    assert not again.errors
 
 
 def test_followers_that_read_from_a_slow_tier(
