@@ -160,14 +160,6 @@ def archive_the_rest(scene: Scene) -> Judgement:
     return scene.settle_accounts()
 
 
-@pytest.mark.timeout(SHORT_S)
-def test_sigterm_at_any_moment(scene_of: OpenScene, seed: int) -> None:
-    with scene_of() as scene:
-        stop_under_load(scene, seed, 1)
-        stop_while_the_store_hangs(scene)
-        archive_the_rest(scene)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(LONG_S)
 @protocols

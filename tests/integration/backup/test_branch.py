@@ -30,7 +30,7 @@ from tests.support.cluster import cut_log, log_folder
 from tests.support.frames import records_of
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import batches_in, create_topic, with_client
-from tests.support.memory_store import CountingStore, StoredObject
+from tests.support.memory_store import CountingStore
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
@@ -142,29 +142,8 @@ def test_the_branch_is_where_the_logs_part(shared_broker: StartBroker, topic: st
         assert branch.offset == CUTS[end] <= parted
         going_on = ground.log(partition, branch.offset, branch.leader_epoch)  # the broker sees no divergence there
         assert {base: raw for base, raw in after.items() if base + PER_BATCH > branch.offset} == going_on
-    check_what_is_unknown(ground, list(CUTS).index(60), before[0])
     check_the_log_start(ground)
     check_a_second_cut(broker, ground, list(CUTS).index(60))
-
-
-def check_what_is_unknown(ground: Ground, partition: int, before: Log) -> None:
-    """A segment without an epoch, or damaged, tells nothing: the branch lies lower, and is still true."""
-    store = CountingStore()
-    alone = replace(ground, store=store)
-    alone.archive(partition, 0, 35, epoch=before[30][0])
-    alone.archive(partition, 35, 70, epoch=-1)
-    alone.archive(partition, 70, 100, epoch=before[90][0])
-    assert alone.branch(partition) == Branch(offset=35, leader_epoch=before[30][0])
-    assert store.heads == 3
-    broken = LAYOUT.segment_key(SegmentKey(topic=ground.topic, partition=partition, base=70))
-    store.objects[broken] = StoredObject(b"", {}, store.objects[broken].last_modified)
-    assert alone.branch(partition) == Branch(offset=35, leader_epoch=before[30][0])
-    future = replace(ground, store=CountingStore())
-    for bounds in BOUNDS:
-        future.archive(partition, *bounds, epoch=99)  # above all that the broker knows: its answer is undefined
-    assert future.branch(partition) == Branch(offset=0)
-    assert future.branch(partition, log_start=30) == Branch(offset=30)
-    assert replace(ground, store=CountingStore()).branch(partition, log_start=30) == Branch(offset=0)
 
 
 def check_the_log_start(ground: Ground) -> None:

@@ -431,7 +431,7 @@ def test_what_is_held_at_a_stop_and_not_put_is_told(
                     shutil.rmtree(site.folder / "spool")
                 else:
                     stack.enter_context(store.failing(faults[harm], "PUT", naming="topics/"))
-                assert instance.stop() == 4
+                assert instance.stop(STOP_S) == 4
     assert keys_in(site.bucket, "topics/") == []
     told = f"{topic}-1: 50 records from offset 0 on, held at the end, are not known to be in the archive"
     (line,) = [line for line in instance.log.splitlines() if line.startswith(f"archiver: {told}")]
