@@ -90,12 +90,10 @@ class Opener:
         cluster_id: str,
         start: StartPoint = START_EARLIEST,
         leaves_copied: bool = False,
-        clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
         self._client = client
-        self._clock_ms = clock_ms
-        self.topics = TopicRecorder(client, sink=sink, pool=pool, cluster_id=cluster_id, clock_ms=clock_ms)
-        self.offsets_log_ends = OffsetsLogEnds(client, sink.archive, pool, clock_ms)
+        self.topics = TopicRecorder(client, sink=sink, pool=pool, cluster_id=cluster_id)
+        self.offsets_log_ends = OffsetsLogEnds(client, sink.archive, pool, machine_now_ms)
         self.roles = RoleWatch(sink.archive, pool, is_enabled=leaves_copied)
         self._start_offsets = StartOffsets(client, sink, pool, start)
         self._sink = sink
@@ -391,7 +389,7 @@ class Opener:
             topic=source.topic,
             partition=source.partition,
             parent=source.life,
-            branch=replace(branch, seen_ms=self._clock_ms()),
+            branch=replace(branch, seen_ms=machine_now_ms()),
         )
         log.error(
             "%s: the log was cut back: the archive goes on at offset %d as life %d, and keeps all that it has, as life %d."

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from archiver.archive.notes.cluster_topics import (
@@ -47,16 +47,9 @@ _NOTES_OF_TOPICS = "notes of topics"
 class Service(GroupWorker):
     """One instance of the backup."""
 
-    def __init__(
-        self,
-        request: BackupRequest,
-        group: GroupSettings,
-        pool: Workers,
-        *,
-        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        super().__init__(request, group, pool, wait=wait)
-        self._indexer = indexer_of(request, wait)
+    def __init__(self, request: BackupRequest, group: GroupSettings, pool: Workers) -> None:
+        super().__init__(request, group, pool)
+        self._indexer = indexer_of(request)
         self.commits = Commits(
             self.membership.commit, archive=group.archive, age_s=self._sink.age_s, clock=self._sink.clock
         )
@@ -91,7 +84,7 @@ class Service(GroupWorker):
             self._open_again(),
             self.commits.run(),
             self._positions.run(),
-            ends.watch(self.feeds, self._sink.age_s, self._sink.clock, self.troubles, self._wait),
+            ends.watch(self.feeds, self._sink.age_s, self._sink.clock, self.troubles),
             self._indexer.run(),
         ]
 
@@ -329,7 +322,7 @@ class Service(GroupWorker):
 
     async def _branch_off(self, feed: Feed, assigned: Assignment) -> None:
         """Continue after a truncation, with a pause before: a log may be truncated repeatedly before anything is archived."""
-        await self._wait(assigned.pause_s())
+        await asyncio.sleep(assigned.pause_s())
         try:
             self._add(await self._opener.branch_off(feed), assigned)
         except Exception as error:  # noqa: BLE001 - as above
@@ -355,7 +348,7 @@ class Service(GroupWorker):
     async def _open_again(self) -> None:
         """Open failed partitions again, together: a thousand partitions of a topic ask about it only once."""
         while True:
-            await self._wait(FIRST_PAUSE_S / 2)
+            await asyncio.sleep(FIRST_PAUSE_S / 2)
             now_s = self._sink.clock()
             for feed in self.feeds.values():
                 if feed.is_caught_up and feed.key in self.held:

@@ -61,16 +61,8 @@ Notice = Callable[[Sequence[PartitionReport]], None]
 Attend = Callable[[KafkaClient, Mapping[TopicPartition, Feed]], Sequence[Coroutine[None, None, None]]]
 
 
-def attend_nothing(_: KafkaClient, __: Mapping[TopicPartition, Feed]) -> Sequence[Coroutine[None, None, None]]:
-    return ()
-
-
 async def back_up_until_end(
-    request: BackupRequest,
-    pool: Workers,
-    stop: asyncio.Event,
-    notice: Notice = lambda _: None,
-    attend: Attend = attend_nothing,
+    request: BackupRequest, pool: Workers, stop: asyncio.Event, notice: Notice, attend: Attend
 ) -> BackupReport:
     """Archive every partition of the selected topics up to the records committed at the start.
 
