@@ -19,7 +19,7 @@ class Assignment:
     is_left: bool = False  # it is left to the instances that keep copies
     is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
     unsaved_since_s: float | None = (
-        None  # time since which Kafka may have unwritten records, as known at the assignment
+        None  # time since which Kafka may have unwritten records, as known when its feed ended
     )
     failing_since_s: float | None = (
         None  # the same for a failed partition, until nothing is left or a segment is durable
