@@ -16,7 +16,7 @@ import pytest
 from tests.support.brokers import Bucket, StartBroker
 from tests.support.chaos.director import Director
 from tests.support.chaos.fleet import STOP_S
-from tests.support.chaos.plan import LONG, QUICK, SHORT, Action, Form, Step, make_plan
+from tests.support.chaos.plan import LONG, QUICK, Action, Form, Step, make_plan
 from tests.support.chaos.scene import Scene, open_scene
 from tests.support.chaos.verdict import Judgement
 from tests.support.faulty_s3 import Fault, Weather
@@ -101,9 +101,9 @@ def test_only_what_was_swept_may_be_missing(swept: list[range], faults: list[str
 
 
 @pytest.mark.timeout(SHORT_S)
-def test_chaos(scene_of: OpenScene, seed: int, pytestconfig: pytest.Config) -> None:
+def test_chaos(scene_of: OpenScene, seed: int) -> None:
     with scene_of() as scene:
-        run_chaos(scene, seed, SHORT if pytestconfig.getoption("--long") else QUICK)
+        run_chaos(scene, seed, QUICK)
 
 
 @pytest.mark.long
