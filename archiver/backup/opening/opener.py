@@ -167,8 +167,11 @@ class Opener:
         leave: Callable[[Collection[TopicPartition]], None],
     ) -> None:
         async def open_one(key: TopicPartition) -> None:
+            hint = learned.hints.get(key)
+            base = None if hint is None else hint.base
+            topic_id = learned.found[topic].topic_id
             try:
-                take(await self._open_learned(key, fact, learned))
+                take(await self.open(fact, topic_id, key[1], newest_base=base, ends=learned.ends))
             except Exception as error:  # noqa: BLE001 - a defect in one partition must not stop another
                 refuse([key], as_ours(error, f"{key[0]}-{key[1]}"))
 
@@ -207,11 +210,6 @@ class Opener:
         topic_id = learned.found[fact.topic].topic_id
         left = await self.roles.find_left(fact, topic_id, [number for _, number in keys])
         return frozenset((fact.topic, number) for number in left)
-
-    async def _open_learned(self, key: TopicPartition, fact: TopicFact, learned: _Learned) -> Feed:
-        hint = learned.hints.get(key)
-        base = None if hint is None else hint.base
-        return await self.open(fact, learned.found[key[0]].topic_id, key[1], newest_base=base, ends=learned.ends)
 
     async def find_archived_ends(
         self, partitions: Collection[TopicPartition], hinted: Collection[TopicPartition] = ()

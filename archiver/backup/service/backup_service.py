@@ -61,7 +61,6 @@ class Service(GroupWorker):
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.dropped: list[DroppedError] = []  # at the end
         self.problems: Sequence[ArchiverError] = ()  # at the end
-        self._has_listed_topics = False
         self.held: dict[TopicPartition, Assignment] = {}
         self._failed: dict[TopicPartition, Assignment] = {}  # to be opened again
 
@@ -135,12 +134,9 @@ class Service(GroupWorker):
         )
         await self.gone.look(topics.select(self._known), seen)
         names = set(topics.select(found)) | (self.topics.keys() & refused.keys())
-        if not self._has_listed_topics and not names:
-            log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
         if OFFSETS_TOPIC not in refused and await self._positions.decide_way(found):
             names.add(OFFSETS_TOPIC)
         now = {name: found.get(name) or self.topics[name] for name in names}
-        self._has_listed_topics = True
         for name in sorted(now.keys() ^ self.topics.keys()):
             log.info("topic %s %s", name, "is archived from now on" if name in now else "is gone, or left out now")
         self.topics = now
