@@ -175,11 +175,12 @@ class PartitionImport:
         self.report.holes.append(hole)
 
     def _flush(self) -> None:
+        position = self._writer.position
         try:
             self._writer.flush()
         except PutLaterError as later:
             self._wait(later.pause_s)
-        if self._writer.was_overtaken:
+        if self._writer.position != position:
             raise CorruptSegmentError(
                 f"{self.report.source}: another writer has put an object of this partition meanwhile; stop it, and run the"
                 " same command again"

@@ -342,7 +342,7 @@ class S3Store:
         if code == "NotImplemented" or status == 501:
             return StoreLacksError(f"{where}: {operation}: {said}")
         if code in _REFUSED_NAMES:
-            return StoreNameError(f"{where}: {operation}: {said}")
+            return StoreNameError(f"{where}: {operation}: the store takes no object of this name ({said})")
         if code in _TEMPORARY_CODES or status >= 500 or status == 429:
             return StoreTemporaryError(f"{where}: {operation}: {said}", cause=code or str(status))
         return StoreError(self._refusal(operation, key, code, said, kind))

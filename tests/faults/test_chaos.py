@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.brokers import Bucket, StartBroker
-from tests.support.chaos.broken import BROKEN, WITHOUT_VIGIL, make_overlay
 from tests.support.chaos.director import Director
 from tests.support.chaos.fleet import STOP_S
-from tests.support.chaos.plan import LONG, QUICK, SHORT, Action, Form, Step, make_plan
+from tests.support.chaos.plan import LONG, QUICK, Action, Form, Step, make_plan
 from tests.support.chaos.scene import Scene, open_scene
-from tests.support.chaos.verdict import Judgement, VerdictError
+from tests.support.chaos.verdict import Judgement
 from tests.support.faulty_s3 import Fault, Weather
 from tests.support.foreign_reader import Segment
 from tests.support.java_oracle import JavaOracle
@@ -29,10 +28,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.e2e]
 
 LONG_S = 1800
 SHORT_S = 360
-# Nobody moves the commits, or that alone would tell on a build that trusts them. In exchange, more kills.
-UNMOVED = Form(
-    each_failpoint=1, actions={**SHORT.actions, Action.KILL: 6, Action.RESET_COMMITS: 0}, longest_pause_s=1.5
-)
 OpenScene = Callable[..., AbstractContextManager[Scene]]
 protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
@@ -106,9 +101,9 @@ def test_only_what_was_swept_may_be_missing(swept: list[range], faults: list[str
 
 
 @pytest.mark.timeout(SHORT_S)
-def test_chaos(scene_of: OpenScene, seed: int, pytestconfig: pytest.Config) -> None:
+def test_chaos(scene_of: OpenScene, seed: int) -> None:
     with scene_of() as scene:
-        run_chaos(scene, seed, SHORT if pytestconfig.getoption("--long") else QUICK)
+        run_chaos(scene, seed, QUICK)
 
 
 @pytest.mark.long
@@ -120,48 +115,16 @@ def test_fifty_kills(scene_of: OpenScene, seed: int, protocol: str) -> None:
         run_chaos(scene, seed, LONG)
 
 
-@pytest.mark.long
-@pytest.mark.timeout(LONG_S)
-@pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_build_is_caught(scene_of: OpenScene, seed: int, tmp_path: Path, broken: str) -> None:
-    overlay = make_overlay(tmp_path / "overlay", BROKEN[broken])
-    form = UNMOVED if broken == "commit before put" else SHORT
-    with scene_of(overlay=overlay) as scene, pytest.raises(VerdictError) as caught:
-        run_chaos(scene, seed, form)
-    print(f"{broken}: {caught.value}")
-
-
 # --- zombies
-
-
-def haunt(scene: Scene, seed: int, action: Action) -> Judgement:
-    """In fair weather, so that nothing hides behind another repeat."""
-    scene.weather.chances = {}
-    Director(scene, seed).run([Step(action, 0.5)])
-    judgement = scene.settle_accounts()
-    print(judgement)
-    return judgement
-
-
-@pytest.mark.long  # the next one also has its keys swept
-@pytest.mark.timeout(SHORT_S)
-def test_a_zombie_does_no_harm(scene_of: OpenScene, seed: int) -> None:
-    with scene_of() as scene:
-        haunt(scene, seed, Action.ZOMBIE)
 
 
 @pytest.mark.timeout(SHORT_S)
 def test_a_zombie_whose_key_was_swept_does_no_harm(scene_of: OpenScene, seed: int) -> None:
+    """In fair weather, so that nothing hides behind another repeat."""
     with scene_of() as scene:
-        assert haunt(scene, seed, Action.SWEPT_ZOMBIE).swept_records > 0
-
-
-@pytest.mark.long
-@pytest.mark.timeout(SHORT_S)
-def test_a_zombie_without_a_vigil_is_caught(scene_of: OpenScene, seed: int, tmp_path: Path) -> None:
-    overlay = make_overlay(tmp_path / "overlay", WITHOUT_VIGIL)
-    with scene_of(overlay=overlay) as scene, pytest.raises(VerdictError, match="keys that were written again"):
-        haunt(scene, seed, Action.SWEPT_ZOMBIE)
+        scene.weather.chances = {}
+        Director(scene, seed).run([Step(Action.SWEPT_ZOMBIE, 0.5)])
+        assert scene.settle_accounts().swept_records > 0
 
 
 # --- SIGTERM
@@ -195,14 +158,6 @@ def archive_the_rest(scene: Scene) -> Judgement:
     """One more member, which finds everything as the others left it."""
     scene.fleet.start()
     return scene.settle_accounts()
-
-
-@pytest.mark.timeout(SHORT_S)
-def test_sigterm_at_any_moment(scene_of: OpenScene, seed: int) -> None:
-    with scene_of() as scene:
-        stop_under_load(scene, seed, 1)
-        stop_while_the_store_hangs(scene)
-        archive_the_rest(scene)
 
 
 @pytest.mark.long

@@ -128,7 +128,7 @@ STORE: Final[dict[str, Answer]] = {
     "a clock that is wrong": Answer(4, "the clocks of this machine and of the store differ by more than 15 minutes"),
     "a store that overwrites": Answer(1, "the store does not honour If-None-Match: * on put (it overwrote an object)"),
     "a store that knows no conditions": Answer(1, "the store does not honour If-None-Match: * on put (s3://"),
-    "a topic whose objects' names the store does not take": Answer(1, "the store takes no objects with names of 256 bytes"),
+    "a topic whose objects' names the store does not take": Answer(1, "the store takes no object of this name"),
     "a store that drops empty metadata": Answer(1, "the store does not give back metadata as it was put (archiver-topic-id)"),
 }  # fmt: skip
 

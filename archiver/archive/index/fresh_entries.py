@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from archiver.archive.index.index_file import Directory
 from archiver.archive.segments.entries import IndexEntry
@@ -41,11 +41,6 @@ class FreshEntries:
         """Note the end of a partition before this process's first put: the index should have everything below."""
         with self._lock:
             self._found.setdefault(directory, {})[partition] = end
-
-    def give_back_found(self, found: Mapping[Directory, Mapping[int, int]]) -> None:
-        with self._lock:
-            for directory, ends in found.items():
-                self._found[directory] = {**ends, **self._found.get(directory, {})}
 
     def take_found(self) -> dict[Directory, dict[int, int]]:
         with self._lock:

@@ -14,7 +14,6 @@ from archiver.archive.copies.roles import (
     HISTORY,
     CompleteCopy,
     NumberedEntry,
-    RoleEntry,
     RolePlace,
     put_entry,
     read_newest_entry,
@@ -47,35 +46,25 @@ class Outcome(Enum):
     """The outcome of an attempt to make `topics/` current again."""
 
     DONE = "done"  # it is read
-    BEHIND = "behind"  # not yet
+    NOT_YET = "not yet"  # it is behind, no copy is read, or the topic may be compacted
     GAP = "gap"  # objects of it are missing or damaged: the copy stays current
-    NOT_OURS = "not ours"  # no copy is read, or the topic may be compacted
-
-
-def may_take_back(entry: RoleEntry | None, *, is_compacted: bool | None, history: History, readers_end: int) -> Outcome:
-    """Decide by the newest entry, and by a listing made after it was read. An unknown policy changes nothing.
-
-    Offsets that compaction or retention removed before the backup read them count as covered: the log lacks them, too.
-    """
-    if entry is None or not isinstance(entry.holder, CompleteCopy) or is_compacted is not False:
-        return Outcome.NOT_OURS
-    if history.position < readers_end:
-        return Outcome.BEHIND if history.is_whole else Outcome.GAP
-    return Outcome.DONE if history.settled >= history.position else Outcome.BEHIND
 
 
 def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
-    """Make `topics/` current again, if allowed. `durable`: its end, as far as this backup knows."""
+    """Make `topics/` current again, if it has caught up with the copy. `durable`: its end, as far as this backup knows.
+
+    The newest entry decides, and a listing made after it was read. An unknown policy changes nothing. Offsets that compaction
+    or retention removed before the backup read them count as covered: the log lacks them, too.
+    """
     fact = read_topic(archive, place.topic)
     newest = read_newest_entry(archive, place)
     if fact is None or newest is None or not isinstance(newest.entry.holder, CompleteCopy):
-        return Outcome.NOT_OURS
+        return Outcome.NOT_YET
     readers_end = CopyCatalog(archive).end_for_readers(place, newest.entry).offset
-    if durable < readers_end:  # no object needs to be read
-        return Outcome.BEHIND
+    if is_compacted(fact) is not False or durable < readers_end:  # no object needs to be read
+        return Outcome.NOT_YET
     history = _read_history(archive, fact, place)
-    outcome = may_take_back(newest.entry, is_compacted=is_compacted(fact), history=history, readers_end=readers_end)
-    if outcome is Outcome.GAP:
+    if history.position < readers_end and not history.is_whole:
         log.warning(
             "%s: topics/ cannot be read again, because from offset %d on objects of it are missing or damaged; the copy of"
             " instance %s is read. Bring them back from the bucket's versions, and start the backup again",
@@ -83,7 +72,10 @@ def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
             history.position,
             newest.entry.holder.generation.instance,
         )
-    return _put(archive, place, newest, newest.entry.holder) if outcome is Outcome.DONE else outcome
+        return Outcome.GAP
+    if history.position < readers_end or history.settled < history.position:
+        return Outcome.NOT_YET
+    return _put(archive, place, newest, newest.entry.holder)
 
 
 def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: CompleteCopy) -> Outcome:
@@ -95,7 +87,7 @@ def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: Comple
     now = read_newest_entry(archive, place)
     if now is None or now.entry.holder != HISTORY:
         log.info("%s: somebody else was faster; whether topics/ may be read again is decided anew", place.stream)
-        return Outcome.BEHIND
+        return Outcome.NOT_YET
     log.warning(
         "%s: topics/ is read again, by entry %d, since the topic is compacted no longer. What Kafka had removed of the log"
         " before that was archived there is only in the copy that was read until now, which stays: %s. A key that was deleted"

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from archiver.archive.format.layout import SegmentKey
 from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.index.archived_end import ArchivedEnd, end_at, position_of
 from archiver.archive.index.inventory import Gap
@@ -37,7 +36,6 @@ from archiver.errors import (
     CorruptSegmentError,
     LostTopicIdError,
     NotWholeError,
-    StoreNameError,
     StrangerError,
     TopicGoneError,
 )
@@ -54,7 +52,6 @@ log = logging.getLogger(__name__)
 # To open a partition takes several requests to the store, one after the other: at 30 ms each, 2,000 partitions need some threads.
 OPENERS = 8
 _FIND_ENDS_S = 20.0
-_TAKEN_BY_ALL = 255  # most bytes between two slashes in file systems, and so in stores that keep objects as files
 _MANY = 32  # from this number of partitions on, one listing of their topics is faster
 _KEYS_A_LISTING = 100  # a page of 1,000 keys takes as long as ten listings that find nothing
 
@@ -93,12 +90,10 @@ class Opener:
         cluster_id: str,
         start: StartPoint = START_EARLIEST,
         leaves_copied: bool = False,
-        clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
         self._client = client
-        self._clock_ms = clock_ms
-        self.topics = TopicRecorder(client, sink=sink, pool=pool, cluster_id=cluster_id, clock_ms=clock_ms)
-        self.offsets_log_ends = OffsetsLogEnds(client, sink.archive, pool, clock_ms)
+        self.topics = TopicRecorder(client, sink=sink, pool=pool, cluster_id=cluster_id)
+        self.offsets_log_ends = OffsetsLogEnds(client, sink.archive, pool, machine_now_ms)
         self.roles = RoleWatch(sink.archive, pool, is_enabled=leaves_copied)
         self._start_offsets = StartOffsets(client, sink, pool, start)
         self._sink = sink
@@ -172,8 +167,11 @@ class Opener:
         leave: Callable[[Collection[TopicPartition]], None],
     ) -> None:
         async def open_one(key: TopicPartition) -> None:
+            hint = learned.hints.get(key)
+            base = None if hint is None else hint.base
+            topic_id = learned.found[topic].topic_id
             try:
-                take(await self._open_learned(key, fact, learned))
+                take(await self.open(fact, topic_id, key[1], newest_base=base, ends=learned.ends))
             except Exception as error:  # noqa: BLE001 - a defect in one partition must not stop another
                 refuse([key], as_ours(error, f"{key[0]}-{key[1]}"))
 
@@ -212,11 +210,6 @@ class Opener:
         topic_id = learned.found[fact.topic].topic_id
         left = await self.roles.find_left(fact, topic_id, [number for _, number in keys])
         return frozenset((fact.topic, number) for number in left)
-
-    async def _open_learned(self, key: TopicPartition, fact: TopicFact, learned: _Learned) -> Feed:
-        hint = learned.hints.get(key)
-        base = None if hint is None else hint.base
-        return await self.open(fact, learned.found[key[0]].topic_id, key[1], newest_base=base, ends=learned.ends)
 
     async def find_archived_ends(
         self, partitions: Collection[TopicPartition], hinted: Collection[TopicPartition] = ()
@@ -283,20 +276,11 @@ class Opener:
         sink = self._sink
         if listed is None:
             end = position_of(sink.archive, source.topic, source.life, source.partition, newest_base)
-            if newest_base is not None and end.next <= newest_base and life.parent is None:
-                log.warning(
-                    "%s: the group has committed an object from offset %d on, which is not in this archive, where it ends at"
-                    " %d. Does another archive use the same backup.group? Then each has only a share of the partitions",
-                    source,
-                    newest_base,
-                    end.next,
-                )
         else:
             end = end_at(sink.archive.store, listed)
         if end.key:
             refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
             return end if end.gap is None else replace(end, gap=self._lost_of(source, life, end.gap))
-        self._refuse_long_name(source)
         branch = life.branches.get(source.partition)
         return end if branch is None else ArchivedEnd(next=branch.offset, leader_epoch=branch.leader_epoch)
 
@@ -332,21 +316,6 @@ class Opener:
             log.error("%s", message)
             self._sink.ledger.failed(source.topic, NotWholeError.__name__)
             self.findings[key] = NotWholeError(message)
-
-    def _refuse_long_name(self, source: PartitionSource) -> None:
-        """Ask the store, before any fetch, whether it accepts an object of a long name."""
-        layout = self._sink.archive.layout
-        key = layout.segment_key(SegmentKey(topic=source.topic, life=source.life, partition=source.partition, base=0))
-        length = len(key.rpartition("/")[2])
-        if length <= _TAKEN_BY_ALL:
-            return
-        try:
-            self._sink.archive.store.get_range(key, 0, 1)  # unlike a GET, a HEAD has no error text
-        except StoreNameError as error:
-            raise StoreNameError(
-                f"{source}: the store takes no objects with names of {length} bytes, as this partition's would have; leave the"
-                f" topic out (topics.exclude), or archive it into a store that takes them ({error})"
-            ) from error
 
     # --- a log that was cut back
 
@@ -418,7 +387,7 @@ class Opener:
             topic=source.topic,
             partition=source.partition,
             parent=source.life,
-            branch=replace(branch, seen_ms=self._clock_ms()),
+            branch=replace(branch, seen_ms=machine_now_ms()),
         )
         log.error(
             "%s: the log was cut back: the archive goes on at offset %d as life %d, and keeps all that it has, as life %d."

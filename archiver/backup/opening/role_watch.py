@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from enum import Enum
 from typing import Final
 
 from archiver.archive.copies.role_logs import list_copied_topics
@@ -24,26 +23,11 @@ _READS_AT_ONCE: Final = 8
 Told = RoleEntry | ArchiverError | None
 
 
-class ArchivedBy(Enum):
-    """The archiving process of a partition, as far as this backup knows."""
-
-    OURS = "ours"  # under `topics/`
-    THEIRS = "theirs"  # the instances', whose copy is read
-    RETURNING = "returning"  # under `topics/` again; the copy is read until `topics/` has caught up
-
-
-def judge(told: Told, is_compacted: bool | None) -> ArchivedBy:
-    """Decide who archives a partition, by the newest entry of its role log; None: it has none. With an unreadable entry, this backup does."""
-    if not isinstance(told, RoleEntry) or not isinstance(told.holder, CompleteCopy):
-        return ArchivedBy.OURS
-    return ArchivedBy.RETURNING if is_compacted is False else ArchivedBy.THEIRS
-
-
 class RoleWatch:
-    """Reads role logs for a backup, and reports consequences once each."""
+    """Reads role logs for a backup, and reports consequences once each. If it is not enabled, nothing is left to instances."""
 
     def __init__(self, archive: Archive, pool: Workers, *, is_enabled: bool) -> None:
-        self.is_enabled = is_enabled
+        self._is_enabled = is_enabled
         self._archive = archive
         self._pool = pool
         self._entries: dict[
@@ -55,27 +39,34 @@ class RoleWatch:
 
     async def list_topics(self) -> frozenset[str] | None:
         """List the topics with a role log. None: the store refuses, so each topic is read."""
+        if not self._is_enabled:
+            return frozenset()
         try:
             return await self._pool.call(list_copied_topics, self._archive)
         except (StoreError, StoreTemporaryError) as error:
             log.debug("role logs could not be listed: %s", error)
-            return None if self.is_enabled else frozenset()
+            return None
 
     async def find_left(self, fact: TopicFact, topic_id: str, partitions: Iterable[int]) -> frozenset[int]:
-        """Return the partitions that are left to the instances. Raises StoreTemporaryError if that is unknown for now."""
-        if fact.topic == OFFSETS_TOPIC:
+        """Return the partitions that are left to the instances: those with a current copy, as long as the topic may be compacted.
+
+        Without an entry, or with an unreadable one, this backup archives a partition. Raises StoreTemporaryError if that is
+        unknown for now.
+        """
+        if fact.topic == OFFSETS_TOPIC or not self._is_enabled:
             return frozenset()
         places = _places_of(fact, topic_id, partitions)
         told = await self._read(fact.topic, list(places.values()))
-        judged = {number: judge(told.get(place), is_compacted(fact)) for number, place in places.items()}
-        if not self.is_enabled:
-            self._warn_if_disabled(
-                fact.topic, [number for number, whose in judged.items() if whose is not ArchivedBy.OURS]
-            )
-            return frozenset()
+        copies: dict[int, CompleteCopy] = {}
         for number, place in places.items():
-            self._note_returning(place, told.get(place), judged[number])
-        left = frozenset(number for number, whose in judged.items() if whose is ArchivedBy.THEIRS)
+            self._returning.pop(place, None)
+            entry = told.get(place)
+            if isinstance(entry, RoleEntry) and isinstance(entry.holder, CompleteCopy):
+                copies[number] = entry.holder
+        if is_compacted(fact) is False:
+            self._returning |= {places[number]: copy.position for number, copy in copies.items()}
+            return frozenset()
+        left = frozenset(copies)
         self._tell_left(fact.topic, left, len(places))
         return left
 
@@ -100,10 +91,6 @@ class RoleWatch:
             told = await self._pool.call(self._read_newest, topic, places)
         except StoreError as error:  # permanent: an unknown role is no reason to archive nothing
             told = dict.fromkeys(places, error)
-        except StoreTemporaryError:
-            if self.is_enabled:
-                raise
-            return {}
         for place, found in told.items():
             if isinstance(found, ArchiverError):
                 consequence = "it is archived under topics/, whoever else may archive it"
@@ -129,22 +116,6 @@ class RoleWatch:
 
         return dict(zip(logged, side_by_side(_READS_AT_ONCE, read, logged, "role"), strict=True))
 
-    def _note_returning(self, place: RolePlace, told: Told, whose: ArchivedBy) -> None:
-        if (
-            whose is not ArchivedBy.RETURNING
-            or not isinstance(told, RoleEntry)
-            or not isinstance(told.holder, CompleteCopy)
-        ):
-            self._returning.pop(place, None)
-            return
-        self._returning[place] = told.holder.position
-        self._tell(
-            f"returning {place.topic}",
-            logging.INFO,
-            f"topic {place.topic} is compacted no longer: it is archived under topics/ again, from where that ends. The copies"
-            " of it are read until topics/ has caught up",
-        )
-
     # --- reports
 
     def _tell(self, what: str, level: int, text: str) -> None:
@@ -156,7 +127,6 @@ class RoleWatch:
         if not left:
             self._told.discard(f"left {topic}")
             return
-        self._told.discard(f"returning {topic}")
         which = f"partition {min(left)}" if len(left) == 1 else f"{len(left)} of {spell_count(asked, 'partition')}"
         self._tell(
             f"left {topic}",
@@ -164,16 +134,6 @@ class RoleWatch:
             f"topic {topic}: a complete copy of {which} is read now, so this is left to the instances that keep copies"
             " (compacted.instances), and not archived under topics/ any more; so will others be",
         )
-
-    def _warn_if_disabled(self, topic: str, copied: Collection[int]) -> None:
-        if copied:
-            self._tell(
-                f"disabled {topic}",
-                logging.WARNING,
-                f"topic {topic}: readers are given the copy that an instance keeps, of partition {min(copied)} first, and not"
-                " what this backup archives under topics/, because compacted.enabled is false here. Set it where the"
-                " instances run; readers that are told so (--history) read topics/",
-            )
 
 
 def place_of(source: PartitionSource) -> RolePlace:

@@ -33,16 +33,14 @@ START_EARLIEST: Final = "earliest"
 
 @dataclass(frozen=True, slots=True)
 class StartOffset:
-    """The first archived offset, and its leader epoch in the log; -1: unknown."""
+    """The first archived offset of a partition, as it is noted, and its leader epoch in the log; -1: unknown."""
 
     offset: Number
     leader_epoch: LeaderEpoch
+    topic_id: BoundedText
 
 
-LOG_BEGINNING: Final = StartOffset(0, -1)
-
-
-_End = list[int]  # the fields of a StartOffset
+_End = list[int]  # offset and leader epoch of a StartOffset
 
 
 def _check_ends(found: object) -> dict[str, _End | None]:
@@ -72,26 +70,9 @@ class _Present:
     topics: Mapping[str, Item[_PresentTopic]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NotedStart:
-    """The note of a partition's first offset."""
-
-    offset: Number
-    leader_epoch: LeaderEpoch
-    topic_id: BoundedText
-
-    @classmethod
-    def of(cls, source: PartitionSource, first: StartOffset) -> "_NotedStart":
-        return cls(offset=first.offset, leader_epoch=first.leader_epoch, topic_id=source.topic_id)
-
-    @property
-    def first(self) -> StartOffset:
-        return StartOffset(self.offset, self.leader_epoch)
-
-
 _OLDER: Final = "bring its older version back"
 _PRESENT: Final = NoteKind(_Present, "the topics at the first start", _OLDER)
-_STARTS: Final = NoteKind(_NotedStart, "a partition's first offset", _OLDER)
+_STARTS: Final = NoteKind(StartOffset, "a partition's first offset", _OLDER)
 
 
 class StartOffsets:
@@ -151,22 +132,22 @@ class StartOffsets:
 
     async def first(self, source: PartitionSource) -> StartOffset:
         """Return the first offset of a partition without an archive. Not for one in a child life."""
+        beginning = StartOffset(0, -1, source.topic_id)
         present = self._present.topics.get(source.topic)
         # The newest positions of idle groups may be the oldest records of `__consumer_offsets`.
         if self._start == START_EARLIEST or source.topic == OFFSETS_TOPIC or present is None:
-            return LOG_BEGINNING
+            return beginning
         if source.life > 0 or present.topic_id != source.topic_id:  # another topic, or one without an id then
-            return LOG_BEGINNING
+            return beginning
         if str(source.partition) not in present.ends:
-            return LOG_BEGINNING  # the topic has grown
+            return beginning  # the topic has grown
         starts, end = self._starts(source), present.ends[str(source.partition)]
         noted = await self._pool.call(starts.read)
-        told = await self._at_time(source) if end is None else StartOffset(*end)
+        told = await self._at_time(source) if end is None else StartOffset(end[0], end[1], source.topic_id)
         if noted is None and end is None:
-            ours = _NotedStart.of(source, told)
-            noted = await self._pool.call(starts.update, lambda before: before or ours)
+            noted = await self._pool.call(starts.update, lambda before: before or told)
             reach("start.noted")
-        held = told if noted is None else noted.first
+        held = noted or told
         if held.offset <= told.offset:
             return held
         # An offset from `present` or from a time never moves back: a higher note would hide records.
@@ -182,25 +163,24 @@ class StartOffsets:
 
     async def _at_time(self, source: PartitionSource) -> StartOffset:
         at_ms = self._start if isinstance(self._start, int) else self._present.at_ms
-        return StartOffset(*await self._client.offset_at(source.topic, source.partition, at_ms))
+        return StartOffset(*await self._client.offset_at(source.topic, source.partition, at_ms), source.topic_id)
 
-    async def cut_back(self, source: PartitionSource) -> bool:
-        """Begin earlier if the log was truncated below its start: its records are new. Returns whether it was."""
+    async def cut_back(self, source: PartitionSource) -> None:
+        """Begin earlier if the log was truncated below its start: its records are new."""
         first = await self.first(source)
         if first.offset == 0:
-            return False
+            return
         ends = (await self._client.offsets([(source.topic, source.partition)]))[source.topic, source.partition]
-        agreed = StartOffset(ends.high_watermark, -1)
+        agreed = StartOffset(ends.high_watermark, -1, source.topic_id)
         if first.leader_epoch >= 0:
             answer = await end_of_epoch(self._client, source.topic, source.partition, first.leader_epoch)
             if answer.leader_epoch >= 0:
-                agreed = StartOffset(answer.end_offset, answer.leader_epoch)
+                agreed = StartOffset(answer.end_offset, answer.leader_epoch, source.topic_id)
         if agreed.offset >= first.offset:
-            return False
+            return
 
-        def change(before: _NotedStart | None) -> _NotedStart | None:
-            is_known = before is not None and before.offset <= agreed.offset
-            return None if is_known else _NotedStart.of(source, agreed)
+        def change(before: StartOffset | None) -> StartOffset | None:
+            return None if before is not None and before.offset <= agreed.offset else agreed
 
         await self._pool.call(self._starts(source).update, change)
         log.error(
@@ -211,7 +191,6 @@ class StartOffsets:
             first.offset,
         )
         self._sink.ledger.branched(source.topic)
-        return True
 
-    def _starts(self, source: PartitionSource) -> NoteStream[_NotedStart]:
+    def _starts(self, source: PartitionSource) -> NoteStream[StartOffset]:
         return _STARTS.at(self._sink.archive, f"starts/{source.topic}/{source.partition}")

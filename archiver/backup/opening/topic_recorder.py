@@ -20,7 +20,6 @@ from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import Refusal, TopicDescription
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.kafka.topics.configs import TopicConfigs, topic_configs_each
-from archiver.process.output.text import spell_count
 from archiver.process.running.failpoints import reach
 from archiver.process.running.workers import Workers
 
@@ -83,7 +82,6 @@ class TopicRecorder:
         self._cluster_id = cluster_id
         self._clock_ms = clock_ms
         self._shapes: dict[str, object] = {}  # by topic, at its recording
-        self._partitions: dict[str, int] = {}  # by topic, their count at its recording
         self._sights: dict[str, SeenTopicId] = {}  # by topic: the last recorded description
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
@@ -121,7 +119,7 @@ class TopicRecorder:
         return self._shapes.get(topic.name) != _shape(topic, configs.of(topic.name))
 
     def _report(self, topic: TopicDescription, fact: TopicFact, begun_ms: int) -> None:
-        """Log that a topic was recreated, or has grown since its last recording by this process."""
+        """Log that a topic was recreated since its last recording by this process."""
         life, sight = fact.current, self._sights.get(topic.name)
         is_begun_now = life.life > 0 and life.parent is None and (life.seen_ms or 0) >= begun_ms
         if is_begun_now or (sight is not None and topic.topic_id != sight.topic_id):
@@ -131,9 +129,6 @@ class TopicRecorder:
                 topic.name,
                 life.life,
             )
-        elif (grown := len(topic.partitions) - self._partitions.get(topic.name, len(topic.partitions))) > 0:
-            log.info("topic %s has %s, which are archived, too", topic.name, spell_count(grown, "new partition"))
-        self._partitions[topic.name] = len(topic.partitions)
 
     def _record_topic(self, topic: TopicDescription, noted: _Noted) -> TopicFact:
         return record_topic(

@@ -97,7 +97,6 @@ class PartitionWriter:
         self.written = written or Written()
         self.oldest_held_ms: int | None = None  # timestamp of the first unwritten record
         self.newest_base = end.base
-        self.was_overtaken = False  # another writer was first at the last put
         self.sink = sink
         self._home = home or HistoryHome(sink.archive, source, sink.fresh)
         self._confirm = confirm
@@ -321,7 +320,6 @@ class PartitionWriter:
         ours = end.next == closed.facts.next
         self._base = end.next  # 3. only now the position counts
         self.newest_base = end.base
-        self.was_overtaken = not ours
         if not ours:
             self.position, self.leader_epoch = end.next, end.leader_epoch
             self._transactions = TransactionTimes(self.source.topic)

@@ -1,10 +1,10 @@
 """Interface for events of a backup that metrics count: puts, holes, fetches, retries, failures."""
 
-from typing import Final, Protocol
+from typing import Final
 
 
-class Ledger(Protocol):
-    """Takes reports of a running backup, from any thread; archiver.backup.reports.metrics counts them beyond the life of a writer.
+class Ledger:
+    """Takes reports of a running backup, from any thread, and counts nothing; archiver.backup.reports.metrics counts them.
 
     A cause is a word of a small set (an error class, a code), never free text: each cause makes a time series for good.
     """
@@ -28,13 +28,4 @@ class Ledger(Protocol):
         """Report a log that was cut back, which is an alarm."""
 
 
-class _NoLedger:
-    def put(self, topic: str, *, records: int, payload_bytes: int, stored_bytes: int, seconds: float) -> None: ...
-    def hole(self, topic: str, partition: int, *, cause: str, offsets: int) -> None: ...
-    def fetched(self, topic: str, fetched_bytes: int) -> None: ...
-    def retried(self, effect: str, cause: str) -> None: ...
-    def failed(self, topic: str, cause: str) -> None: ...
-    def branched(self, topic: str) -> None: ...
-
-
-NO_LEDGER: Final[Ledger] = _NoLedger()
+NO_LEDGER: Final = Ledger()

@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from archiver import __version__
 from archiver.archive.segments.segment_facts import HoleCause
+from archiver.backup.reports.ledger import Ledger
 from archiver.process.output.declared_metrics import Declared, Labels, counters_of, family_of
 
 RECORDS: Final = Declared("archiver_records_total", "counter", "Records made durable.")
@@ -153,7 +154,7 @@ class PartitionState:
         return float("inf") if age_s is None or self.retention_ms is None else self.retention_ms / 1000 - age_s
 
 
-class Metrics:
+class Metrics(Ledger):
     """The ledger of a backup (`archiver.backup.reports.ledger`), in a registry of its own.
 
     `state`, `gone` topics and the two counts of the group membership are called at each scrape, in its thread.

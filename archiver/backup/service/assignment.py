@@ -19,7 +19,7 @@ class Assignment:
     is_left: bool = False  # it is left to the instances that keep copies
     is_gone: bool = False  # its topic was deleted, and the group has not heard of it yet
     unsaved_since_s: float | None = (
-        None  # time since which Kafka may have unwritten records, as known at the assignment
+        None  # time since which Kafka may have unwritten records, as known when its feed ended
     )
     failing_since_s: float | None = (
         None  # the same for a failed partition, until nothing is left or a segment is durable
@@ -27,7 +27,6 @@ class Assignment:
     error: ArchiverError | None = None  # of the last failure
     open_again_at_s: float = math.inf
     _backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_PAUSE_S, _LONGEST_PAUSE_S))
-    _failed_at_s: float = -math.inf
 
     @property
     def unknown_since_s(self) -> float:
@@ -41,16 +40,13 @@ class Assignment:
         is_lasting = self.failing_since_s is not None and self.error is not None and not self.error.retriable
         return self.error if is_lasting else None
 
-    def pause_s(self, now_s: float) -> float:
-        """Return how long to wait after a failure: twice as long each time, unless the last failure is long past."""
-        if now_s - self._failed_at_s > 2 * _LONGEST_PAUSE_S:
-            self._backoff.reset()
-        self._failed_at_s = now_s
+    def pause_s(self) -> float:
+        """Return how long to wait after a failure: twice as long each time, until a segment is durable."""
         return self._backoff.next_s()
 
     def fail(self, error: ArchiverError, now_s: float, pending_since_s: float | None) -> float:
         """Note why the partition is not archived. Returns the pause until it is opened again."""
-        pause_s = self.pause_s(now_s)
+        pause_s = self.pause_s()
         self.open_again_at_s, self.error = now_s + pause_s, error
         self.is_gone, self.is_left = isinstance(error, TopicGoneError), False
         self.failing_since_s = None if self.is_gone else pending_since_s or self.failing_since_s or now_s

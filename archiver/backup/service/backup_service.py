@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from archiver.archive.notes.cluster_topics import (
@@ -42,23 +42,14 @@ log = logging.getLogger(__name__)
 _HINTS_S = 5.0
 _RECORD_S = 60.0
 _NOTES_OF_TOPICS = "notes of topics"
-_FORGET_LOST_S = 60.0  # a partition that is not assigned again within this time has another owner
 
 
 class Service(GroupWorker):
     """One instance of the backup."""
 
-    def __init__(
-        self,
-        request: BackupRequest,
-        group: GroupSettings,
-        pool: Workers,
-        *,
-        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        super().__init__(request, group, pool, wait=wait)
-        self._asides = Workers(1, "hints")  # asking for hints must not wait behind puts that hang
-        self._indexer = indexer_of(request, wait)
+    def __init__(self, request: BackupRequest, group: GroupSettings, pool: Workers) -> None:
+        super().__init__(request, group, pool)
+        self._indexer = indexer_of(request)
         self.commits = Commits(
             self.membership.commit, archive=group.archive, age_s=self._sink.age_s, clock=self._sink.clock
         )
@@ -70,11 +61,8 @@ class Service(GroupWorker):
         self.feeds: Mapping[TopicPartition, Feed] = {}
         self.dropped: list[DroppedError] = []  # at the end
         self.problems: Sequence[ArchiverError] = ()  # at the end
-        self._has_listed_topics = False
         self.held: dict[TopicPartition, Assignment] = {}
         self._failed: dict[TopicPartition, Assignment] = {}  # to be opened again
-        # Of revoked partitions: since when they may have had unwritten records, and when they were revoked.
-        self._lost: dict[TopicPartition, tuple[float | None, float]] = {}
 
     # --- the life of an instance
 
@@ -95,7 +83,7 @@ class Service(GroupWorker):
             self._open_again(),
             self.commits.run(),
             self._positions.run(),
-            ends.watch(self.feeds, self._sink.age_s, self._sink.clock, self.troubles, self._wait),
+            ends.watch(self.feeds, self._sink.age_s, self._sink.clock, self.troubles),
             self._indexer.run(),
         ]
 
@@ -146,12 +134,9 @@ class Service(GroupWorker):
         )
         await self.gone.look(topics.select(self._known), seen)
         names = set(topics.select(found)) | (self.topics.keys() & refused.keys())
-        if not self._has_listed_topics and not names:
-            log.warning("no topic of the cluster's %d matches topics.include; waiting for one", len(found))
         if OFFSETS_TOPIC not in refused and await self._positions.decide_way(found):
             names.add(OFFSETS_TOPIC)
         now = {name: found.get(name) or self.topics[name] for name in names}
-        self._has_listed_topics = True
         for name in sorted(now.keys() ^ self.topics.keys()):
             log.info("topic %s %s", name, "is archived from now on" if name in now else "is gone, or left out now")
         self.topics = now
@@ -198,8 +183,6 @@ class Service(GroupWorker):
     async def _follow_role_logs(self) -> None:
         """Leave partitions with a current copy to the instances, and open those that no instance has any longer."""
         roles = self._opener.roles
-        if not roles.is_enabled:
-            return
         held: dict[str, list[int]] = {}
         for topic, number in self.held:
             held.setdefault(topic, []).append(number)
@@ -230,11 +213,7 @@ class Service(GroupWorker):
 
     def gain(self, partitions: Sequence[TopicPartition]) -> None:
         now_s = self._sink.clock()
-        for key in partitions:
-            unsaved_since_s, lost_s = self._lost.pop(key, (None, now_s))
-            self.held[key] = Assignment(
-                since_s=now_s, unsaved_since_s=unsaved_since_s if now_s - lost_s < _FORGET_LOST_S else None
-            )
+        self.held |= {key: Assignment(since_s=now_s) for key in partitions}
         self._begin(partitions, with_hints=True)
 
     def _begin(self, partitions: Iterable[TopicPartition], *, with_hints: bool = False) -> None:
@@ -274,7 +253,7 @@ class Service(GroupWorker):
     async def _hints(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Hint]:
         """Ask the group for hints. They save long listings; without them, opening only takes longer."""
         partitions = list(wanted)
-        asked = self._asides.call(self.membership.committed, partitions)
+        asked = self._openers.call(self.membership.committed, partitions)
         try:
             hints = await asyncio.wait_for(asked, _HINTS_S)
         except (ArchiverError, TimeoutError) as error:
@@ -307,24 +286,12 @@ class Service(GroupWorker):
             log.warning("%s", error)
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
-        now_s = self._sink.clock()
         for key in partitions:
-            assigned = self.held.pop(key, None)
-            feed = self._pump.feeds.get(key)
+            self.held.pop(key, None)
             self.troubles.forget(key)
-            if feed is not None:
-                self._lost[key] = feed.unsaved_since_s(now_s), now_s
+            if (feed := self._pump.feeds.get(key)) is not None:
                 self._pump.drop(feed)
-            elif assigned is not None:
-                self._lost[key] = assigned.unknown_since_s, now_s
         self.commits.take(partitions)
-
-    def _yield_to_another(self, feed: Feed) -> None:
-        """Release a partition that another instance archives, too, while the group does not answer: both would read it."""
-        is_unsure = feed.key in self.membership.unsure and self.feeds.get(feed.key) is feed
-        if is_unsure and feed.writer.was_overtaken:
-            log.info("%s: another instance archives it; it is left to that one until the group is heard", feed.source)
-            self.lose([feed.key])
 
     # --- failed partitions
 
@@ -335,7 +302,6 @@ class Service(GroupWorker):
         if assigned is not None:
             assigned.note_durable()
         self.commits.note(feed)
-        self._yield_to_another(feed)
 
     async def _face_ends(self) -> None:
         while True:
@@ -352,7 +318,7 @@ class Service(GroupWorker):
 
     async def _branch_off(self, feed: Feed, assigned: Assignment) -> None:
         """Continue after a truncation, with a pause before: a log may be truncated repeatedly before anything is archived."""
-        await self._wait(assigned.pause_s(self._sink.clock()))
+        await asyncio.sleep(assigned.pause_s())
         try:
             self._add(await self._opener.branch_off(feed), assigned)
         except Exception as error:  # noqa: BLE001 - as above
@@ -378,7 +344,7 @@ class Service(GroupWorker):
     async def _open_again(self) -> None:
         """Open failed partitions again, together: a thousand partitions of a topic ask about it only once."""
         while True:
-            await self._wait(FIRST_PAUSE_S / 2)
+            await asyncio.sleep(FIRST_PAUSE_S / 2)
             now_s = self._sink.clock()
             for feed in self.feeds.values():
                 if feed.is_caught_up and feed.key in self.held:

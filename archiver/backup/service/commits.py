@@ -1,7 +1,7 @@
 """Commits positions to the group after the puts. They are hints that save the next owner a long listing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from archiver.backup.partition.feed import Feed
 from archiver.kafka.brokers.cluster import TopicPartition
@@ -51,9 +51,9 @@ class Commits:
     def all_hints(self) -> list[Hint]:
         return self.take(list(self._hints))
 
-    async def run(self, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    async def run(self) -> None:
         while True:
-            await wait(_EVERY_S)
+            await asyncio.sleep(_EVERY_S)
             self.hand_over()
 
     def hand_over(self) -> None:

@@ -44,19 +44,11 @@ class GroupWorker(ABC):
 
     held: Collection[TopicPartition]  # the assigned partitions
 
-    def __init__(
-        self,
-        request: BackupRequest,
-        group: GroupSettings,
-        pool: Workers,
-        *,
-        wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, request: BackupRequest, group: GroupSettings, pool: Workers) -> None:
         self._backup = request
         self._sink = request.sink
         self._group = group
         self._pool = pool
-        self._wait = wait
         self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # opening must not wait behind puts that hang
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -163,7 +155,7 @@ class GroupWorker(ABC):
         return await unless_stopped(stop, self._persist("the cluster", connect))
 
     async def _persist(self, what: str, work: Callable[[], Awaitable[Value]]) -> Value:
-        return await persist(what, work, self._sink.ledger, self._wait)
+        return await persist(what, work, self._sink.ledger)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
@@ -172,7 +164,7 @@ class GroupWorker(ABC):
 
     async def _keep_topics_fresh(self) -> None:
         while True:
-            await self._wait(self._group.refresh_ms / 1000)
+            await asyncio.sleep(self._group.refresh_ms / 1000)
             try:
                 await self._refresh_topics()
                 self.membership.subscribe(sorted(self.topic_names))
@@ -191,12 +183,7 @@ class GroupWorker(ABC):
             log.info("the group was not left in time; it will miss this process after the session timeout")
 
 
-async def persist(
-    what: str,
-    work: Callable[[], Awaitable[Value]],
-    ledger: Ledger,
-    wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> Value:
+async def persist(what: str, work: Callable[[], Awaitable[Value]], ledger: Ledger) -> Value:
     """Retry work until it succeeds, or fails with an error that is not temporary. Failures are counted under `what`."""
     backoff, troubles = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), Troubles()
     while True:
@@ -209,7 +196,7 @@ async def persist(
         else:
             troubles.note_works(what)
             return done
-        await wait(pause_s)
+        await asyncio.sleep(pause_s)
 
 
 async def _all(loops: Sequence[Awaitable[None]]) -> None:

@@ -131,14 +131,10 @@ class Indexer:
     def bring_in(self, most_s: float = math.inf) -> None:
         """Add objects of an earlier process that was killed before it wrote them into the index. Never raises.
 
-        The next backup adds entries that were not added in time.
+        The next backup adds entries that were not added in time, or could not be.
         """
-        found = self._fresh.take_found()
         try:
-            self._bring_in(found, self._clock() + most_s)
-        except StoreTemporaryError as error:
-            self._fresh.give_back_found(found)
-            log.info("the index of facts was not mended, which is tried again: %s", error)
+            self._bring_in(self._fresh.take_found(), self._clock() + most_s)
         except Exception as error:  # as above
             log.info("the index of facts was not mended: %s", error, exc_info=log.isEnabledFor(logging.DEBUG))
 

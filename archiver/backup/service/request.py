@@ -1,7 +1,6 @@
 """Request of a backup: topics, cluster, archive and settings. Builds the parts of the backup from it."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from archiver.backup.opening.opener import Opener
@@ -62,10 +61,10 @@ def keeper_of(request: BackupRequest, client: KafkaClient, pool: Workers, cluste
     )
 
 
-def indexer_of(request: BackupRequest, wait: Callable[[float], Awaitable[None]] = asyncio.sleep) -> Indexer:
+def indexer_of(request: BackupRequest) -> Indexer:
     """Make the indexer of this backup's new objects."""
     sink = request.sink
-    return Indexer(sink.archive, sink.fresh, clock=sink.clock, wait=wait)
+    return Indexer(sink.archive, sink.fresh, clock=sink.clock)
 
 
 def pump_of(

@@ -17,7 +17,7 @@ from archiver.backup.partition.feed import PartitionReport
 from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.backup.reports.ledger import NO_LEDGER, Ledger
 from archiver.backup.service.request import BackupRequest
-from archiver.backup.service.until_end import Attend, BackupReport, attend_nothing, back_up_until_end
+from archiver.backup.service.until_end import Attend, BackupReport, back_up_until_end
 from archiver.codec.compression import BlockCodec
 from archiver.config.model import ArchiverConfig, PositionKeeping
 from archiver.errors import UsageError
@@ -52,7 +52,7 @@ def run_backup(
 
 def _observed(config: ArchiverConfig, stack: ExitStack) -> tuple[Ledger, Attend]:
     if config.metrics.listen is None:
-        return NO_LEDGER, attend_nothing
+        return NO_LEDGER, lambda *_: ()
     from archiver.backup.service.run_service import serve_run  # noqa: PLC0415 - 60 ms that a run without an endpoint has not to pay
 
     return stack.enter_context(serve_run(config.metrics.listen))

@@ -3,13 +3,13 @@
 import asyncio
 import errno
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from archiver.backup.partition.feed import Feed
-from archiver.backup.reports.join_report import JoinReport
 from archiver.backup.reports.ledger import Ledger
 from archiver.backup.reports.metrics import Metrics
 from archiver.backup.reports.metrics_server import MetricsServer
@@ -19,11 +19,13 @@ from archiver.backup.service.request import BackupRequest
 from archiver.backup.service.run_backup import decoders, request_of, spool_of
 from archiver.backup.service.until_end import Attend
 from archiver.backup.service.vitals import Vitals, WorkerVitals
-from archiver.config.model import ArchiverConfig
+from archiver.config.model import ArchiverConfig, GroupProtocol
 from archiver.errors import ArchiverError, DroppedError, StoppedError, UsageError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group import GroupSettings
 from archiver.process.output.defects import sweep_defects
+from archiver.process.output.progress import spell_seconds
+from archiver.process.output.text import spell_count
 from archiver.process.running.signals import stop_on_signals, unless_stopped
 from archiver.process.running.workers import Workers
 from archiver.store.address import archive_mark, group_of
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 Worker = TypeVar("Worker", bound=GroupWorker)
 
 _REPORT_EVERY_S = 1.0
+_SILENT_S = 5.0  # a healthy group assigns partitions within a few seconds
 _DAY_S = 24 * 3600.0
 
 
@@ -139,12 +142,32 @@ def run_worker(
 async def report_state(
     worker: GroupWorker, config: ArchiverConfig, group: str, say: Callable[[str], None], report: Callable[[], None]
 ) -> None:
-    """Report the state of the group, and call `report`, every second."""
-    joining = JoinReport(config, group, say)
-    while True:
-        joining.note_state(worker.held, worker.membership, has_topics=bool(worker.topic_names))
+    """Report the assignment, and before that what it waits for, once each; call `report` every second."""
+    waits_since_s, is_said = time.monotonic(), False
+    while not worker.held:
+        if not worker.topic_names or worker.membership.error is not None:  # another line reports the problem
+            waits_since_s = time.monotonic()
+        elif not is_said and time.monotonic() - waits_since_s >= _SILENT_S:
+            is_said = True
+            say(_waiting(config, group))
         report()
         await asyncio.sleep(_REPORT_EVERY_S)
+    topics = {topic for topic, _ in worker.held}
+    what = f"{spell_count(len(worker.held), 'partition')} of {spell_count(len(topics), 'topic')}"
+    say(f"archiving {what} into {config.storage.url}, as a member of group {group}")
+    while True:
+        report()
+        await asyncio.sleep(_REPORT_EVERY_S)
+
+
+def _waiting(config: ArchiverConfig, group: str) -> str:
+    longest = f"{spell_seconds(config.backup.session_timeout_ms / 1000)} (backup.session-timeout)"
+    if config.backup.group_protocol is GroupProtocol.CONSUMER:
+        longest = "the session timeout of the brokers"
+    return (
+        f"group {group} has no partition for this instance yet: other instances have all, or one that ended without leaving"
+        f" the group holds its partitions for up to {longest}"
+    )
 
 
 def group_settings(config: ArchiverConfig, group: str) -> GroupSettings:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from archiver.archive.copies.roles import RolePlace
 from archiver.archive.notes.cluster_topics import (
-    ClusterTopics,
     explain_unmatched,
     find_cluster_topics,
     refuse_without_ids,
@@ -15,7 +14,7 @@ from archiver.archive.notes.cluster_topics import (
 from archiver.archive.notes.topics import PartitionSource, list_known_topics
 from archiver.backup.opening.opener import OPENERS, Opener
 from archiver.backup.opening.role_watch import place_of
-from archiver.backup.partition.feed import LASTING_FAILURE_S, Feed, PartitionReport
+from archiver.backup.partition.feed import Feed, PartitionReport
 from archiver.backup.partition.log_agreement import find_parted
 from archiver.backup.partition.open_transactions import learn_open_transactions
 from archiver.backup.partition.partition_writer import Written
@@ -27,7 +26,6 @@ from archiver.errors import (
     CutBackError,
     KafkaError,
     KafkaTemporaryError,
-    LostTopicIdError,
     StoppedError,
     StoreError,
     StoreTemporaryError,
@@ -43,7 +41,6 @@ from archiver.process.running.workers import Workers, workers
 log = logging.getLogger(__name__)
 
 _NOTICE_EVERY_S = 0.2
-_ASK_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +61,8 @@ Notice = Callable[[Sequence[PartitionReport]], None]
 Attend = Callable[[KafkaClient, Mapping[TopicPartition, Feed]], Sequence[Coroutine[None, None, None]]]
 
 
-def attend_nothing(_: KafkaClient, __: Mapping[TopicPartition, Feed]) -> Sequence[Coroutine[None, None, None]]:
-    return ()
-
-
 async def back_up_until_end(
-    request: BackupRequest,
-    pool: Workers,
-    stop: asyncio.Event,
-    notice: Notice = lambda _: None,
-    attend: Attend = attend_nothing,
+    request: BackupRequest, pool: Workers, stop: asyncio.Event, notice: Notice, attend: Attend
 ) -> BackupReport:
     """Archive every partition of the selected topics up to the records committed at the start.
 
@@ -110,7 +99,8 @@ async def _selected(
     """Return the topics to archive, and the refusals of other included topics."""
     sink, topics = request.sink, request.topics
     known = await pool.call(list_known_topics, sink.archive)
-    seen = await _find_topics(client, request, topics.select(known), pool)
+    seen = await find_cluster_topics(client, topics, topics.select(known))
+    seen = await pool.call(refuse_without_ids, sink.archive, seen)
     await GoneTopics(sink.archive, pool).look(topics.select(known), seen)
     unmatched = list(explain_unmatched(topics, seen.unmatched(topics), request.place_of_include))
     names = set(topics.select(seen.found))
@@ -123,25 +113,6 @@ async def _selected(
     if await keeper.decide_way(seen.found):
         names.add(OFFSETS_TOPIC)
     return [seen.found[name] for name in sorted(names)], refused
-
-
-async def _find_topics(
-    client: KafkaClient, request: BackupRequest, known: Collection[str], pool: Workers
-) -> ClusterTopics:
-    """Describe all topics. If brokers report a topic without its former id, ask again for a while."""
-    for _ in range(round(LASTING_FAILURE_S / _ASK_AGAIN_S)):
-        seen = await _ask_topics(client, request, known, pool)
-        if not any(isinstance(seen.refused[name], LostTopicIdError) for name in request.topics.select(seen.refused)):
-            return seen
-        await asyncio.sleep(_ASK_AGAIN_S)
-    return await _ask_topics(client, request, known, pool)
-
-
-async def _ask_topics(
-    client: KafkaClient, request: BackupRequest, known: Collection[str], pool: Workers
-) -> ClusterTopics:
-    seen = await find_cluster_topics(client, request.topics, known)
-    return await pool.call(refuse_without_ids, request.sink.archive, seen)
 
 
 class _Run:

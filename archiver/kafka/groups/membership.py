@@ -77,7 +77,7 @@ class Membership:
         self._error: ArchiverError | None = None
         # All below belongs to the thread.
         self._held: set[TopicPartition] = set()
-        self._unsure: frozenset[TopicPartition] = frozenset()
+        self._unsure: frozenset[TopicPartition] = frozenset()  # lost, without a known new owner: our worker goes on
         self._subscribed: tuple[str, ...] = ()
         self._serving = False
         self._out_since_s: float | None = clock()  # since when the group has refused us; None: it has accepted us
@@ -135,11 +135,6 @@ class Membership:
     def is_member(self) -> bool:
         """Whether the group has accepted us, with or without partitions."""
         return self._out_since_s is None
-
-    @property
-    def unsure(self) -> frozenset[TopicPartition]:
-        """Lost partitions without a known new owner: our worker continues with them."""
-        return self._unsure
 
     @property
     def shut_out_s(self) -> float:

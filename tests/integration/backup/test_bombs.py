@@ -1,7 +1,5 @@
 """Batches that are small as they are sent and large when they are open: the same records come back, in a process that stays small."""
 
-import json
-import random
 import sys
 from typing import Final
 
@@ -12,14 +10,10 @@ from confluent_kafka import Producer
 from archiver.process.running.children import start_child
 from tests.support import bombs
 from tests.support.brokers import Broker
-from tests.support.cat_lines import cat_line
-from tests.support.foreign_reader import read_partitions
 from tests.support.forked_commands import COMMAND
-from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.processes import end_of
-from tests.support.raw_produce import produce_raw, produce_records
-from tests.support.records import NOW_MS, Rec
+from tests.support.raw_produce import produce_raw
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, environment_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
@@ -43,41 +37,6 @@ def peak_of(site: ArchiveSite, *arguments: str) -> int:
     )
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
-
-
-def large_records(seed: int) -> list[Rec]:
-    """Of each kind that is written in pieces, among small ones."""
-    noise = random.Random(seed).randbytes
-    small = Rec(0, NOW_MS, 0, b"k", b"v", ((b"h", b"w"),))
-    unlike = tuple((b"%d" % number, noise(3)) for number in range(20_000))
-    return [
-        small,
-        Rec(1, NOW_MS, 0, noise(1_200_000), noise(1_300_000)),
-        Rec(2, NOW_MS, 0, None, None, unlike),
-        Rec(3, NOW_MS, 0, b"", None, ((b"same", None), (b"", b"")) * 9_000),
-        Rec(4, NOW_MS, 0, None, b"", ((b"one", noise(3_000_000)), (b"\xe2\x82\xac" * 500_000, None))),
-        small,
-    ]
-
-
-def test_records_that_are_written_in_pieces_come_back(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int
-) -> None:
-    """And a batch of more records than a table holds at once."""
-    create_topic(broker_41.bootstrap, topic, configs=KEEP_ALL)
-    produce_records(broker_41.bootstrap, topic, large_records(seed), codec="zstd", size=3)
-    produce_raw(broker_41.bootstrap, topic, [bombs.tiny_records(70_000)])
-    produce_records(broker_41.bootstrap, topic, large_records(seed)[:1])
-    site.write_config(broker_41.bootstrap, topic)
-    assert site.run("backup", "--until-end").returncode == 0
-    written = java_oracle.consume(broker_41.bootstrap, topic).records
-    assert len(written[0]) == 70_007
-    assert read_partitions(site.bucket, topic) == written
-    shown = [json.loads(line) for line in site.run("cat", topic).stdout.splitlines()]
-    assert shown == [cat_line(record, 0) for record in written[0]]
-    (report,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
-    assert report.errors == ()
-    assert java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records == written
 
 
 def test_a_process_stays_small(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

@@ -1,6 +1,5 @@
 """Where archive and log part: real brokers whose logs are cut by hand, and grow again with other records."""
 
-import logging
 import shutil
 import struct
 from collections.abc import Mapping
@@ -26,18 +25,18 @@ from archiver.kafka.records.epochs import ends_of_epochs
 from archiver.kafka.records.fetch import FetchTarget, fetch
 from archiver.process.running.workers import Workers
 from archiver.store.port import ObjectKind
-from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
+from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log, log_folder
 from tests.support.frames import records_of
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import batches_in, create_topic, with_client
-from tests.support.memory_store import CountingStore, StoredObject
+from tests.support.memory_store import CountingStore
 from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
 from tests.support.segments import facts_of
-from tests.support.zookeeper import KAFKA_28, StartZooKeeperBroker
+from tests.support.zookeeper import StartZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
@@ -113,9 +112,8 @@ CUTS = {90: 90, 70: 70, 60: 60, 40: 35, 20: 20, 0: 0, None: 0, 100: 100}
 BOUNDS = ((0, 35), (35, 70), (70, 100))
 
 
-@pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
-def test_the_branch_is_where_the_logs_part(shared_broker: StartBroker, topic: str, version: str) -> None:
-    broker = shared_broker(version)
+def test_the_branch_is_where_the_logs_part(shared_broker: StartBroker, topic: str) -> None:
+    broker = shared_broker(KAFKA_41)
     partitions = dict(enumerate(CUTS))
     create_topic(broker.bootstrap, topic, len(partitions), KEEP_ALL)
     ground = Ground(broker, topic, CountingStore())
@@ -144,29 +142,8 @@ def test_the_branch_is_where_the_logs_part(shared_broker: StartBroker, topic: st
         assert branch.offset == CUTS[end] <= parted
         going_on = ground.log(partition, branch.offset, branch.leader_epoch)  # the broker sees no divergence there
         assert {base: raw for base, raw in after.items() if base + PER_BATCH > branch.offset} == going_on
-    check_what_is_unknown(ground, list(CUTS).index(60), before[0])
     check_the_log_start(ground)
     check_a_second_cut(broker, ground, list(CUTS).index(60))
-
-
-def check_what_is_unknown(ground: Ground, partition: int, before: Log) -> None:
-    """A segment without an epoch, or damaged, tells nothing: the branch lies lower, and is still true."""
-    store = CountingStore()
-    alone = replace(ground, store=store)
-    alone.archive(partition, 0, 35, epoch=before[30][0])
-    alone.archive(partition, 35, 70, epoch=-1)
-    alone.archive(partition, 70, 100, epoch=before[90][0])
-    assert alone.branch(partition) == Branch(offset=35, leader_epoch=before[30][0])
-    assert store.heads == 3
-    broken = LAYOUT.segment_key(SegmentKey(topic=ground.topic, partition=partition, base=70))
-    store.objects[broken] = StoredObject(b"", {}, store.objects[broken].last_modified)
-    assert alone.branch(partition) == Branch(offset=35, leader_epoch=before[30][0])
-    future = replace(ground, store=CountingStore())
-    for bounds in BOUNDS:
-        future.archive(partition, *bounds, epoch=99)  # above all that the broker knows: its answer is undefined
-    assert future.branch(partition) == Branch(offset=0)
-    assert future.branch(partition, log_start=30) == Branch(offset=30)
-    assert replace(ground, store=CountingStore()).branch(partition, log_start=30) == Branch(offset=0)
 
 
 def check_the_log_start(ground: Ground) -> None:
@@ -221,12 +198,11 @@ REGROWN = {0: 40, 1: None, 2: 90, 3: 100}
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
 def test_a_log_that_has_grown_again_to_just_where_its_archive_ends(
-    shared_broker: StartBroker, topic: str, site: ArchiveSite, version: str, monkeypatch: pytest.MonkeyPatch
+    shared_broker: StartBroker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is to be fetched, and yet the archive goes on where each log was cut; one request tells of all."""
-    broker = shared_broker(version)
+    broker = shared_broker(KAFKA_41)
     create_topic(broker.bootstrap, topic, len(REGROWN), KEEP_ALL)
     ground = Ground(broker, topic, CountingStore())
     for partition in REGROWN:
@@ -252,26 +228,12 @@ def test_a_log_that_has_grown_again_to_just_where_its_archive_ends(
     assert asked.count(OffsetForLeaderEpochCall) == 1
 
 
-@pytest.mark.s3
-def test_an_old_broker_tells_where_epochs_end(
-    new_zookeeper_broker: StartZooKeeperBroker,
-    topic: str,
-    site: ArchiveSite,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """With ZooKeeper, a broker that is alone keeps its epoch, whatever its logs lose: so nothing is cut here."""
-    broker = new_zookeeper_broker(KAFKA_28)
+def test_an_old_broker_tells_where_epochs_end(shared_zookeeper_broker: StartZooKeeperBroker, topic: str) -> None:
+    broker = shared_zookeeper_broker()
     create_topic(broker.bootstrap, topic, 2, {"retention.ms": "-1"})
     ground = Ground(broker, topic, CountingStore())
     for partition in range(2):
         ground.send(partition, 50, b"old")
-    assert errors_of(site.back_up(broker.bootstrap, topic)) == {}
-    asked = note_calls(monkeypatch)
-    again = site.back_up(broker.bootstrap, topic)
-    assert {report.source.life for report in again.values()} == {0}
-    assert asked.count(OffsetForLeaderEpochCall) == 1
-    assert not [one for one in caplog.records if one.name.startswith("archiver.backup") and one.levelno > logging.INFO]
     keys = [(topic, number) for number in range(2)]
     ends, refused = with_client(
         broker.bootstrap, lambda client: ends_of_epochs(client, {keys[0]: 0, keys[1]: 99, ("none", 0): 0})

@@ -5,14 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
-from confluent_kafka.admin import AdminClient
 
-from tests.support.chaos.traffic import Style, Tally, Topic, Voice
 from tests.support.cluster import BrokerCluster, broker_cluster, corrupt_log
 from tests.support.foreign_reader import read_partitions
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import produce_values
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived
@@ -135,36 +131,6 @@ def test_a_follower_is_asked_for_no_longer_than_its_lease(
         until_archived(site, java_oracle, cluster.bootstrap, topic)
         assert cluster.bytes_served(3, topic) > cluster.bytes_served(2, topic) == 0
         assert_unharmed(instance)
-
-
-@pytest.mark.long
-def test_a_rolling_restart_under_load_loses_nothing(
-    cluster: BrokerCluster, site: ArchiveSite, topic: str, java_oracle: JavaOracle, seed: int
-) -> None:
-    """Leaders move away when their broker stops, and back by preference; one broker is killed, too."""
-    cluster.create_topic(topic, [[2, 3], [3, 2], [2, 3], [1, 3]])
-    voice = Voice(cluster.bootstrap, Topic(topic, Style.IDEMPOTENT, 4), str(seed), Tally())
-    with running(site, config_of(site, cluster, topic)) as instance:
-        eventually(instance.is_ready)
-        voice.start()
-        for node, end in ((2, KafkaBroker.stop), (3, KafkaBroker.kill)):
-            archived = instance.total("archiver_records_total")
-            end(cluster.nodes[node])
-            eventually(lambda: cluster.leader(topic) not in {node, -1})  # noqa: B023  # called at once
-            cluster.nodes[node].start()
-            eventually(lambda: cluster.in_sync(topic) == {2, 3})
-            elect_preferred(cluster, topic, 4)
-            eventually(lambda: instance.total("archiver_records_total") > archived + 100)  # noqa: B023
-        voice.stop()
-        assert voice.failure is None
-        until_archived(site, java_oracle, cluster.bootstrap, topic)
-        assert_unharmed(instance)
-
-
-def elect_preferred(cluster: BrokerCluster, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    wanted = [TopicPartition(topic, partition) for partition in range(partitions)]
-    admin.elect_leaders(ElectionType.PREFERRED, wanted).result(20)
 
 
 def assert_unharmed(instance: Instance) -> None:

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker
-from tests.support.foreign_reader import read_partitions
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.round_trip import ArchiveSite
@@ -57,28 +55,6 @@ def two_topics(secure: SecureBroker, topic: str) -> tuple[str, str]:
         create_topic(secure.bootstrap, name)
         produce_values(secure.bootstrap, name, [b"one"] * 10)
     return names
-
-
-@pytest.mark.parametrize("include", ["name", pytest.param("pattern", marks=pytest.mark.long)])
-def test_a_topic_that_loses_its_rights_does_not_vanish(
-    secure: SecureBroker, site: ArchiveSite, topic: str, two_topics: tuple[str, str], include: str
-) -> None:
-    """A name is asked for from the first backup on; what a pattern matches, once it is archived."""
-    kept, lost = two_topics
-    write_config(site, config_of(site, secure, *(two_topics if include == "name" else [f"{topic}-.*"])))
-    if include == "pattern":
-        secure.grant(*reading(kept, lost))
-        assert site.run_within("backup", "--until-end").returncode == 0
-    secure.grant(*reading(kept))
-    produce_values(secure.bootstrap, kept, [b"two"] * 10)
-    for _ in range(2):
-        done = site.run_within("backup", "--until-end")
-        assert done.returncode == 1, done.stdout + done.stderr
-        assert f"grant this user Describe on topic {lost}" in done.stderr
-        assert len(read_partitions(site.bucket, kept)[0]) == 20
-    secure.grant(*reading(kept, lost))
-    assert site.run_within("backup", "--until-end").returncode == 0
-    assert len(read_partitions(site.bucket, lost)[0]) == 10
 
 
 def test_a_name_whose_pattern_matches_others_is_asked_for_too(
@@ -237,13 +213,3 @@ def test_topics_tells_what_each_is_and_why(
     lines = {line.split()[0]: line for line in text.stdout.splitlines()}
     assert lines[others["out"]].split()[3:] == ["excluded", f"{place[excluded]}:", "topics.exclude:", excluded]
     assert f"{place['nobody.*']}: topics.include: 'nobody.*' matches no topic of the cluster" in text.stderr
-
-
-def test_topics_is_content_when_every_entry_matches(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
-    """Of an archive that has nothing yet, too."""
-    create_topic(broker_41.bootstrap, topic, 3)
-    path: Path = site.write_config(broker_41.bootstrap, topic)
-    done = site.run_within("topics", "-c", str(path))
-    assert (done.returncode, done.stderr) == (0, "")
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith(topic))
-    assert line.split()[1:3] == ["3", "archived"]

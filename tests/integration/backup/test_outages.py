@@ -1,22 +1,19 @@
 """What a running backup says, and counts, while something that it needs is away: the broker, the store, a topic, room in the spool, its cluster."""
 
 import shutil
-import subprocess
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.chaos.broken import SOON_LASTING, Change, make_overlay
 from tests.support.faulty_s3 import UNKNOWN_KEY, Fault, FaultyS3
 from tests.support.foreign_reader import keys_in, read_partitions
-from tests.support.forked_commands import COMMAND
 from tests.support.instances import compacted_config, instance
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, producer_of
-from tests.support.processes import standing_still
-from tests.support.round_trip import KEEP_ALL, ArchiveSite, environment_of
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
@@ -29,16 +26,6 @@ def warnings_of(found: Instance, text: str) -> list[str]:
     return [line for line in found.log.splitlines() if text in line and (" WARNING " in line or " ERROR " in line)]
 
 
-def command(site: ArchiveSite, config: dict[str, object], *arguments: str) -> tuple[int, str]:
-    path = site.folder / "command.yaml"
-    path.write_text(yaml.safe_dump(config))
-    done = subprocess.run(
-        [str(COMMAND), *arguments, "-c", str(path)],
-        capture_output=True, check=False, env=environment_of(site.bucket), text=True, timeout=200,
-    )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr
-
-
 def produce_keys(broker: Broker, topic: str) -> None:
     producer = producer_of(broker.bootstrap)
     for number, value in enumerate(VALUES):
@@ -46,32 +33,24 @@ def produce_keys(broker: Broker, topic: str) -> None:
     assert producer.flush(30) == 0
 
 
-@pytest.mark.parametrize("kind", ["backup", "compacted"])
 def test_another_cluster_at_the_same_address_stops_it_before_any_put(
-    new_broker: StartBroker, site: ArchiveSite, topic: str, kind: str
+    new_broker: StartBroker, site: ArchiveSite, topic: str
 ) -> None:
     """Wiped volumes, and the same name of the host."""
     broker = new_broker(KAFKA_41)
-    policy = {"cleanup.policy": "compact"} if kind == "compacted" else {}
-    create_topic(broker.bootstrap, topic, 1, KEEP_ALL | policy)
-    produce_keys(broker, topic)
-    config = (
-        compacted_config(site, broker.bootstrap, topic)
-        if policy
-        else service_config(site, broker.bootstrap, topic, groups="auto")
-    )
-    one = instance(site, config, "a", "--initial-role", "active") if policy else running(site, config)
-    with one as found:
+    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
+    produce_values(broker.bootstrap, topic, VALUES)
+    with running(site, service_config(site, broker.bootstrap, topic, groups="auto")) as found:
         eventually(lambda: found.total("archiver_records_total", topic=topic) >= 20)
         broker.stop()
         shutil.rmtree(broker.data_dir / "log")
         broker.cluster_id = "AAAAAAAAAAAAAAAAAAAAAQ"
         broker.start()
-        create_topic(broker.bootstrap, topic, 1, KEEP_ALL | policy)
-        produce_keys(broker, topic)
+        create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
+        produce_values(broker.bootstrap, topic, VALUES)
         assert found.process.wait(120) == 3
         assert "cluster AAAAAAAAAAAAAAAAAAAAAQ answers there, and until now it was cluster" in found.log
-    assert not [key for key in keys_in(site.bucket) if "@1" in key or "/1/" in key.removeprefix("compacted/")]
+    assert not [key for key in keys_in(site.bucket) if "@1" in key or "/1/" in key]
 
 
 def test_a_store_that_is_away_is_told_once_and_makes_it_unready(
@@ -91,6 +70,8 @@ def test_a_store_that_is_away_is_told_once_and_makes_it_unready(
                         produce_values(broker_41.bootstrap, topic, VALUES, number)
                     eventually(lambda: "because the store fails" in found.readiness)
                     eventually(lambda: found.value("archiver_partitions_failing", topic=topic) == 8)
+                    with urllib.request.urlopen(f"http://127.0.0.1:{found.port}/healthz", timeout=5) as answer:
+                        assert answer.status == 200  # a restart would not help
                 eventually(found.is_ready)
                 eventually(lambda: found.value("archiver_partitions_failing", topic=topic) == 0)
                 eventually(lambda: "the store works again" in warnings_of(found, "")[-1])
@@ -124,18 +105,6 @@ def test_an_instance_tells_once_of_a_store_that_lets_nobody_in(
             assert len(warnings_of(found, "")) - before == 2
 
 
-def test_a_wrong_key_makes_a_started_instance_unready(broker_41: Broker, site: ArchiveSite, topic: str) -> None:
-    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
-    with FaultyS3(site.bucket.s3.endpoint) as store:
-        config = service_config(site, broker_41.bootstrap, topic, group=topic)
-        config["storage"]["endpoint"] = store.endpoint
-        with running(site, config) as found:
-            eventually(found.is_ready)
-            store.refused_keys[site.bucket.s3.access_key] = UNKNOWN_KEY
-            produce_values(broker_41.bootstrap, topic, VALUES)
-            eventually(lambda: "InvalidAccessKeyId" in found.readiness)
-
-
 def test_the_age_grows_while_the_broker_is_away(
     new_broker: StartBroker, site: ArchiveSite, topic: str, soon_lasting: str
 ) -> None:
@@ -144,9 +113,6 @@ def test_the_age_grows_while_the_broker_is_away(
     produce_values(broker.bootstrap, topic, VALUES)
     with running(site, service_config(site, broker.bootstrap, topic, group=topic), PYTHONPATH=soon_lasting) as found:
         eventually(lambda: found.value("archiver_records_total", topic=topic) == 20)
-        eventually(lambda: found.value("archiver_rpo_seconds", topic=topic) == 0)
-        with standing_still(broker.pid):
-            eventually(lambda: found.value("archiver_rpo_seconds", topic=topic) > 10)
         eventually(lambda: found.value("archiver_rpo_seconds", topic=topic) == 0)
         broker.stop()
         eventually(lambda: found.readiness.startswith("cannot reach Kafka since 20"))
@@ -182,11 +148,12 @@ def test_a_deleted_topic_is_told_until_it_is_accepted(broker_41: Broker, site: A
         create_topic(broker_41.bootstrap, names[1], 1, KEEP_ALL)
         eventually(lambda: found.total("archiver_topics_gone") == 1)
         eventually(lambda: len(warnings_of(found, f"topic {names[1]} was created again")) == 1)
-    code, told = command(site, config, "topics")
-    assert (code, f"{names[0]}: is archived, and Kafka no longer has it" in told) == (3, True)
-    code, told = command(site, config, "topics", "--accept-gone", names[0])
-    assert (code, f"{names[0]}: is archived" in told, "(accepted)" in told) == (0, False, True)
-    assert command(site, config, "topics", "--accept-gone", names[1])[0] == 2
+    site.write_config(broker_41.bootstrap, f"{topic}-.*")
+    done = site.run_within("topics")
+    assert (done.returncode, f"{names[0]}: is archived, and Kafka no longer has it" in done.stderr) == (3, True)
+    done = site.run_within("topics", "--accept-gone", names[0])
+    assert (done.returncode, f"{names[0]}: is archived" in done.stderr, "(accepted)" in done.stdout) == (0, False, True)
+    assert site.run_within("topics", "--accept-gone", names[1]).returncode == 2
     with running(site, config, "two") as found:
         eventually(found.is_ready)
         assert found.total("archiver_topics_gone") == 0

@@ -26,7 +26,6 @@ from tests.support.raw_produce import produce_raw
 from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
-from tests.support.service import eventually, running, service_config
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
@@ -114,23 +113,6 @@ def test_changed_batches(filled_broker: KafkaBroker, topic: str, site: ArchiveSi
     change, says = CHANGES[kind]
     spoil(filled_broker, topic, change)
     assert_only_that_one_ends(filled_broker, topic, site, says)
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("kind", CHANGES)
-def test_a_continuous_backup_goes_on_beside_them(
-    filled_broker: KafkaBroker, topic: str, site: ArchiveSite, kind: str
-) -> None:
-    change, says = CHANGES[kind]
-    spoil(filled_broker, topic, change)
-    with running(site, service_config(site, filled_broker.bootstrap, f"{topic}.*", group=topic)) as instance:
-        eventually(lambda: instance.total("archiver_partitions_failing") == 1)
-        produce_values(filled_broker.bootstrap, f"{topic}.healthy", HEALTHY)
-        eventually(lambda: len(read_partitions(site.bucket, f"{topic}.healthy").get(0, [])) == 2 * len(HEALTHY))
-        assert f"{topic}-0: {says}" in instance.log
-        eventually(lambda: instance.value("archiver_partitions_failing", topic=topic) == 1)
-        assert [one.offset for one in read_partitions(site.bucket, topic)[0]] == list(range(10))
-        assert instance.stop() == 3
 
 
 def spoil(broker: KafkaBroker, topic: str, change: Callable[[bytes], bytes]) -> None:

@@ -5,33 +5,26 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka.admin._acl import AclOperation as Op
-from confluent_kafka.admin._resource import ResourceType as Kind
 
 import archiver.backup.partition.fetching
 import archiver.kafka.records.log_reader
-from archiver.backup.service.run_backup import run_backup
-from archiver.config.model import ArchiverConfig
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TargetError
-from archiver.kafka.brokers.calls import ListOffsetsCall
 from archiver.restore.plan.request import Existing
-from tests.support.brokers import CACHE, KAFKA_37, KAFKA_41
+from tests.support.brokers import CACHE, KAFKA_41
 from tests.support.cluster import broker_cluster
 from tests.support.foreign_reader import read_partitions, read_segments
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, produce_values
-from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
-from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
+from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import eventually, running, service_config, until_archived
 from tests.support.target_topics import archived, log_of, records_of, restored, set_configs
-from tests.support.tiered import FAIL, TIERED, TIERED_AND_LOCAL, RemoteTier, earliest_local, until_local_from
+from tests.support.tiered import FAIL, TIERED, RemoteTier, earliest_local, until_local_from
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
@@ -49,12 +42,11 @@ class TieredBroker:
     def bootstrap(self) -> str:
         return self.broker.bootstrap
 
-    def fill(self, topic: str, configs: dict[str, str] | None = None) -> None:
+    def fill(self, topic: str) -> None:
         """Most of what is written is in the remote tier then, and nowhere else."""
-        create_topic(self.bootstrap, topic, configs=KEEP_ALL | (configs or TIERED))
+        create_topic(self.bootstrap, topic, configs=KEEP_ALL | TIERED)
         produce_values(self.bootstrap, topic, VALUES)
-        if configs is None:
-            until_local_from(self.broker, topic, COUNT // 2)
+        until_local_from(self.broker, topic, COUNT // 2)
 
 
 VALUES = [random.Random(number).randbytes(1022) for number in range(COUNT)]  # a restore compresses
@@ -62,13 +54,7 @@ VALUES = [random.Random(number).randbytes(1022) for number in range(COUNT)]  # a
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredBroker]:
-    with tiered_broker(tmp_path_factory, KAFKA_41) as started:
-        yield started
-
-
-@contextmanager
-def tiered_broker(tmp_path_factory: pytest.TempPathFactory, version: str) -> Iterator[TieredBroker]:
-    folder, jars = tmp_path_factory.mktemp("tiered"), fetch_kafka(version, CACHE)
+    folder, jars = tmp_path_factory.mktemp("tiered"), fetch_kafka(KAFKA_41, CACHE)
     tier = RemoteTier(folder / "tier", jars)
     with KafkaBroker(jars, folder / "broker", properties=tier.broker_properties()) as broker:
         yield TieredBroker(broker, tier)
@@ -111,9 +97,7 @@ def test_until_end_waits_for_a_slow_tier(
     assert len(read_partitions(site.bucket, topic)[0]) == COUNT
 
 
-@pytest.mark.parametrize(
-    "order", [LONGER_THAN_BROKERS_WAIT_MS, pytest.param(VERY_SLOW_MS, marks=pytest.mark.long), FAIL]
-)
+@pytest.mark.parametrize("order", [LONGER_THAN_BROKERS_WAIT_MS, FAIL])
 def test_until_end_passes_over_nothing_that_is_in_the_tier(
     tiered: TieredBroker, topic: str, site: ArchiveSite, order: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,44 +141,6 @@ def test_what_is_in_the_tier_counts_as_bytes_that_nobody_knows(
     set_configs(tiered.broker, f"{topic}.back", retention_bytes="-1")
     assert restored(site, tiered.broker, topic, **ask).errors == ()
     assert log_of(tiered.broker, f"{topic}.back") == (0, COUNT + 20)
-
-
-def test_what_is_on_the_brokers_own_disk_too_waits_for_no_tier(
-    tiered: TieredBroker, topic: str, site: ArchiveSite
-) -> None:
-    tiered.fill(topic, TIERED_AND_LOCAL)
-    tiered.tier.behave(VERY_SLOW_MS)
-    assert site.back_up(tiered.bootstrap, topic)[topic, 0].written.records == COUNT
-    assert (earliest_local(tiered.broker, topic), tiered.tier.reads(topic)) == (0, 0)
-
-
-def test_a_tier_that_brokers_do_not_tell_of(
-    topic: str, site: ArchiveSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They know no local start, as those with a tier of another make. Then configs tell; and where those may not be read, nothing."""
-    tier = RemoteTier(tmp_path / "tier", fetch_kafka(KAFKA_41, CACHE))
-    broker = SecureBroker(tier.jars, tmp_path / "broker", Certificates.make(tmp_path / "keys"))
-    broker._properties |= tier.broker_properties()
-    with broker:
-        TieredBroker(broker, tier).fill(topic)
-        tier.behave(LONGER_THAN_BROKERS_WAIT_MS)
-        monkeypatch.setattr(ListOffsetsCall, "highest", 7)
-        monkeypatch.setattr(archiver.backup.partition.fetching, "FETCH_PATIENCE_S", 4.0)
-        login = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
-        kafka = {"bootstrap.servers": broker.address("SASL"), "security.protocol": "sasl_plaintext", **login}
-        config = ArchiverConfig.model_validate({**site.config("", [topic]), "kafka": kafka})
-        for rights, told in (
-            ([Op.READ], f"grant this user DescribeConfigs on topic {topic}"),
-            ([Op.READ, Op.DESCRIBE_CONFIGS], "it may lie in a remote tier (remote.storage.enable)"),
-        ):
-            broker.grant(*((Kind.TOPIC, topic, right) for right in rights))
-            found, _ = run_backup(config, lambda _: None)
-            (report,) = found.partitions
-            assert (report.position, report.written.records) == (0, 0)
-            assert told in str(report.error)
-        tier.behave()
-        found, _ = run_backup(config, lambda _: None)
-        assert found.partitions[0].written.records == COUNT
 
 
 def test_a_continuous_backup_names_what_does_not_come_and_gets_on(
@@ -242,25 +188,6 @@ def test_a_comparison_waits_for_a_slow_tier(
     assert f"{topic}-0 cannot be read at offset 0; it lies in the remote tier" in error
 
 
-def test_what_was_restored_is_read_back_from_a_slow_tier(tiered: TieredBroker, topic: str, site: ArchiveSite) -> None:
-    tiered.fill(topic)
-    site.back_up(tiered.bootstrap, topic)
-    back = f"{topic}.back"
-    create_topic(tiered.bootstrap, back, configs=KEEP_ALL | TIERED)
-    asked: dict[str, Any] = {
-        "topics": topic,
-        "rename": [f"{topic}={back}"],
-        "existing": Existing.APPEND,
-        "restore_id": "one",
-    }
-    (first,) = site.restore(tiered.bootstrap, **asked).topics
-    assert not first.errors
-    until_local_from(tiered.broker, back, COUNT // 2)
-    with mended_after(tiered, back, reads=5):
-        (again,) = site.restore(tiered.bootstrap, **asked, reads_again=True).topics
-    assert not again.errors
-
-
 def test_followers_that_read_from_a_slow_tier(
     site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -281,16 +208,3 @@ def test_followers_that_read_from_a_slow_tier(
             done = site.run("backup", "--until-end", "--verbose")
         assert done.returncode == 0, done.stderr
         assert read_partitions(site.bucket, topic) == java_oracle.consume(cluster.bootstrap, topic).records
-
-
-@pytest.mark.long
-def test_a_broker_that_waits_as_long_as_it_is_asked_to(
-    tmp_path_factory: pytest.TempPathFactory, topic: str, site: ArchiveSite
-) -> None:
-    """Before Kafka 3.8 the wait for a remote read is the request's: slow reads are no trouble, but take their time."""
-    with tiered_broker(tmp_path_factory, KAFKA_37) as tiered:
-        tiered.fill(topic)
-        tiered.tier.behave(LONGER_THAN_BROKERS_WAIT_MS)
-        assert errors_of(site.back_up(tiered.bootstrap, topic)) == {}
-        assert len(read_partitions(site.bucket, topic)[0]) == COUNT
-        assert site.verify(tiered.bootstrap, [topic], against_kafka=True).compared == COUNT

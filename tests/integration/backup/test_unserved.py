@@ -7,8 +7,8 @@ import pytest
 
 from archiver.archive.segments.segment_facts import FACTS_SHA256
 from archiver.cli.main import main
-from tests.support.brokers import KAFKA_39, KAFKA_41, StartBroker
-from tests.support.examples import EAGER_CLEANER, until_compacted, until_stable
+from tests.support.brokers import Broker
+from tests.support.examples import EAGER_CLEANER, until_compacted
 from tests.support.foreign_reader import Segment, read_segments
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
@@ -34,12 +34,10 @@ def unserved_in(segments: Sequence[Segment], partition: int = 0) -> list[int]:
     return [int(one.metadata["archiver-unserved"]) for one in segments if one.partition == partition]
 
 
-@pytest.mark.parametrize("version", [pytest.param(KAFKA_39, marks=pytest.mark.long), KAFKA_41])
 def test_what_compaction_took_is_counted(
-    version: str, shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    bootstrap = shared_broker(version).bootstrap
+    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bootstrap = broker_41.bootstrap
     create_topic(bootstrap, topic, 1, {**KEEP_ALL, **EAGER_CLEANER})
     send(bootstrap, topic, rows(200, keys=10))
     send(bootstrap, topic, [Rec(0, NOW_MS + 99_999, 0, b"other", b"of the next log segment")])
@@ -64,27 +62,3 @@ def test_what_compaction_took_is_counted(
     send(bootstrap, topic, rows(5, keys=5))  # read before any compaction
     assert errors_of(site.back_up(bootstrap, topic)) == {}
     assert unserved_in(read_segments(site.bucket, topic)) == [*taken, 0]
-
-
-def test_committed_and_aborted_transactions_were_served(
-    shared_broker: StartBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    bootstrap = shared_broker(KAFKA_41).bootstrap
-    create_topic(bootstrap, topic, 2, KEEP_ALL)
-    for turn in range(8):
-        java_oracle.produce(bootstrap, topic, {0: rows(9), 1: rows(2)}, transactional_id=f"{topic}-{turn % 3}")
-        java_oracle.end_transaction(f"{topic}-{turn % 3}", commit=turn % 2 == 1)
-        send(bootstrap, topic, rows(3))
-    java_oracle.produce(bootstrap, topic, {0: rows(40), 1: rows(1)}, transactional_id=f"{topic}-last")
-    java_oracle.end_transaction(f"{topic}-last", commit=False)
-    until_stable(bootstrap, topic)
-
-    reports = site.back_up(bootstrap, topic, records=5)
-    assert errors_of(reports) == {}
-    segments = read_segments(site.bucket, topic)
-    assert set(unserved_in(segments, 0)) == set(unserved_in(segments, 1)) == {0}
-    ends = {one.partition: one.next for one in segments}
-    records = [sum(len(one.records) for one in segments if one.partition == number) for number in (0, 1)]
-    assert records == [4 * 9 + 8 * 3, 4 * 2]
-    assert ends[0] - records[0] > 4 * 9 + 8  # markers and aborted records lie among them
-    assert len(segments) > 10

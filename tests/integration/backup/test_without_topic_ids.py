@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,26 +13,18 @@ from archiver.errors import TargetError
 from archiver.restore.plan.request import Existing
 from tests.conftest import kafka_jars
 from tests.support.brokers import Broker
-from tests.support.chaos.broken import SOON_LASTING, Change, make_overlay
 from tests.support.foreign_reader import keys_in, read_partitions, s3_client
-from tests.support.instances import compacted_config, instance
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.records import Rec
 from tests.support.round_trip import ArchiveSite
-from tests.support.service import Instance, eventually, running, service_config, until_archived
+from tests.support.service import eventually, running, service_config, until_archived
 from tests.support.target_topics import archived, configs_of, log_of, records_of, restored, write
 from tests.support.zookeeper import KAFKA_28, WITHOUT_TOPIC_IDS, ZooKeeperBroker
 
 pytestmark = [pytest.mark.installed, pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
 WITH_TOPIC_IDS = {"inter.broker.protocol.version": "2.8"}
-# A broker of today, whose answers name no id of some topics.
-SOME_WITHOUT_IDS = Change(
-    "kafka/brokers/client.py",
-    "topic_id=topic.topic_id,",
-    'topic_id="" if topic.name.endswith("-old") else topic.topic_id,',
-)
 REFUSED = (
     "has no topic id, so it cannot be archived: raise inter.broker.protocol.version to 2.8 or later on all brokers"
 )
@@ -87,68 +78,6 @@ def committed(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
 
 
 # --- a topic that never had an id
-
-
-def test_a_backup_up_to_the_end_refuses_it_and_archives_the_others(
-    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path
-) -> None:
-    overlay = str(make_overlay(tmp_path / "overlay", [SOME_WITHOUT_IDS]))
-    old, other = f"{topic}-old", f"{topic}-new"
-    site.write_config(broker_41.bootstrap, f"{topic}-.*")
-    for name in (old, other):
-        create_topic(broker_41.bootstrap, name)
-        produce(broker_41.bootstrap, name, "first")
-    said = back_up(site, exit_code=1, PYTHONPATH=overlay)
-    assert said.count(f"topic {old} {REFUSED}") == 1
-    assert read_partitions(site.bucket, other) == consumed(java_oracle, broker_41.bootstrap, other)
-    assert not keys_in(site.bucket, f"topics/{old}/")
-    assert not keys_in(site.bucket, f"control/topics/{old}/")
-    back_up(site)
-    assert read_partitions(site.bucket, old) == consumed(java_oracle, broker_41.bootstrap, old)
-
-
-def test_a_running_backup_reports_it_once_and_archives_the_others(
-    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, tmp_path: Path
-) -> None:
-    overlay = str(make_overlay(tmp_path / "overlay", [SOME_WITHOUT_IDS, SOON_LASTING]))
-    old, other = f"{topic}-old", f"{topic}-new"
-    for name in (old, other):
-        create_topic(broker_41.bootstrap, name)
-        produce(broker_41.bootstrap, name, "first")
-    with running(
-        site, service_config(site, broker_41.bootstrap, f"{topic}-.*", group=topic), PYTHONPATH=overlay
-    ) as found:
-        until_archived(site, java_oracle, broker_41.bootstrap, other)
-        eventually(lambda: found.value("archiver_partitions_failing", topic=old) == 1)
-        until_looks(found, 3)
-        produce(broker_41.bootstrap, other, "second")
-        until_archived(site, java_oracle, broker_41.bootstrap, other)
-        assert found.stop() == 0
-        (line,) = [line for line in found.log.splitlines() if REFUSED in line]
-        assert "WARNING" in line
-        assert f"topic {old} {REFUSED}; it is included, and not archived" in line
-    assert not keys_in(site.bucket, f"topics/{old}/")
-    assert not keys_in(site.bucket, f"control/topics/{old}/")
-
-
-def until_looks(found: Instance, count: int) -> None:
-    """Wait until topics were looked for so many times: every second."""
-    until_s = time.monotonic() + count + 1
-    eventually(lambda: time.monotonic() > until_s)
-    assert found.process.poll() is None
-
-
-def test_an_instance_reports_it_once(upgraded: ZooKeeperBroker, site: ArchiveSite, topic: str) -> None:
-    speak(upgraded, WITHOUT_TOPIC_IDS)
-    create_topic(upgraded.bootstrap, topic, 1, {"cleanup.policy": "compact"})
-    config = compacted_config(site, upgraded.bootstrap, topic)
-    with instance(site, config, "a", "--initial-role", "active") as found:
-        eventually(lambda: REFUSED in found.log)
-        until_looks(found, 3)
-        assert found.log.count(REFUSED) == 1
-    assert not keys_in(site.bucket, "compacted/")
-    assert not keys_in(site.bucket, "control/roles/")
-    assert not keys_in(site.bucket, "control/topics/")
 
 
 def test_it_is_archived_from_its_beginning_once_the_brokers_give_ids(

@@ -1,10 +1,10 @@
-"""Deliberately broken builds, for the proof that the verdict would notice.
+"""Builds of the program that are changed on purpose: broken ones, and ones with shorter times.
 
 An overlay is a package `archiver` that holds only the changed modules, and finds the others in the real one: the
 kernels stay warm. Put its folder first on PYTHONPATH.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,46 +22,8 @@ class Change:
     new: str
 
 
-# The position goes through `newest_base`, as a negative number: the way is there already.
-_POSITION_FROM_THE_COMMIT = (
-    Change(
-        "backup/opening/opener.py",
-        "base = None if hint is None else hint.base\n",
-        "base = None if hint is None else -1 - hint.offset\n",
-    ),
-    Change(
-        "backup/opening/opener.py",
-        "        if listed is None:\n",
-        "        if newest_base is not None:\n"
-        "            return ArchivedEnd(next=-1 - newest_base)\n"
-        "        if listed is None:\n",
-    ),
-)
-BROKEN: Mapping[str, Sequence[Change]] = {
-    # What was fetched counts as durable: it is committed while it waits for its put.
-    "commit before put": (
-        *_POSITION_FROM_THE_COMMIT,
-        Change(
-            "backup/partition/partition_writer.py",
-            "return self._base if self.holds_records else self.position\n",
-            "return self.position\n",
-        ),
-    ),
-    "overwrite instead of put-if-absent": (
-        Change("store/s3.py", ', IfNoneMatch="*"', ""),
-        Change("archive/segments/probe.py", "    if overwrites:\n", "    if False:\n"),  # the probe would refuse to run
-    ),
-    "position from the commit alone": _POSITION_FROM_THE_COMMIT,
-}
-
-
 # Trouble that lasts is told after four seconds, and not after fifteen: for tests that wait for it.
 SOON_LASTING = Change("backup/partition/feed.py", "LASTING_FAILURE_S: Final = 15.0", "LASTING_FAILURE_S: Final = 4.0")
-
-# A member that was stopped puts what it holds, whatever happened meanwhile.
-WITHOUT_VIGIL = (
-    Change("backup/service/run_backup.py", "SilenceCounter(backup.session_timeout_ms / 2000)", "SilenceCounter(1e9)"),
-)
 
 
 def make_overlay(folder: Path, changes: Sequence[Change]) -> Path:

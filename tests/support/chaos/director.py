@@ -7,10 +7,11 @@ from contextlib import suppress
 
 from tests.support.chaos.archive import segment_key
 from tests.support.chaos.fleet import Member, MemberError
-from tests.support.chaos.group import NotReachedError, Partition, wait_until
+from tests.support.chaos.group import Partition
 from tests.support.chaos.plan import AT_REVOCATION, AT_STOP, Action, Step, plan_text
 from tests.support.chaos.scene import Scene
 from tests.support.chaos.traffic import Style, Topic
+from tests.support.service import eventually
 
 _MEMBERS = 2
 _MOVED_S = 90.0  # of two busy cores, on which others start clusters
@@ -131,7 +132,7 @@ class Director:
                 fleet.thaw(member)
             return bool(keys)
 
-        wait_until(f"{member.name} holds records, and puts nothing", is_holding)
+        eventually(is_holding, f"{member.name} holds records, and puts nothing")
         return keys
 
     def _move_on_without(self, member: Member, partitions: frozenset[Partition]) -> None:
@@ -146,7 +147,7 @@ class Director:
             grown = [len(watched.keys(one)) >= before[one] + _NEW_SEGMENTS for one in partitions]
             return all(grown) and not self._scene.cluster.partitions_of(member.name)
 
-        wait_until(f"what {member.name} had goes on without it: {sorted(partitions)}", has_moved, _MOVED_S)
+        eventually(has_moved, f"what {member.name} had goes on without it: {sorted(partitions)}", _MOVED_S)
 
     def _sweep_all(self, partitions: frozenset[Partition], keys: set[str]) -> None:
         """Sweep partitions until these keys are gone."""
@@ -157,7 +158,7 @@ class Director:
                 left.difference_update(self._scene.watched.sweep(partition))
             return not left
 
-        wait_until(f"these are swept: {sorted(keys)}", are_gone, _MOVED_S)
+        eventually(are_gone, f"these are swept: {sorted(keys)}", _MOVED_S)
 
     def _wake(self, member: Member) -> None:
         """It goes on as if nothing had happened."""
@@ -180,7 +181,7 @@ class Director:
         """The commit is a hint. It is set ahead of everything or back to the beginning, and its metadata lie."""
         scene = self._scene
         scene.fleet.terminate_all()
-        wait_until("the group is empty", lambda: scene.cluster.view().is_empty)
+        eventually(lambda: scene.cluster.view().is_empty, "the group is empty")
         ends = scene.cluster.ends({topic.name: topic.partitions for topic in scene.traffic.topics})
         hints = scene.cluster.committed_metadata()
         for partition, end in ends.items():
@@ -207,7 +208,4 @@ class Director:
             self._scene.fleet.check()
             return bool(self._scene.watched.keys(partition))
 
-        wait_until(f"{partition} is archived", is_archived, _MOVED_S)
-
-
-__all__ = ["Director", "NotReachedError"]
+        eventually(is_archived, f"{partition} is archived", _MOVED_S)

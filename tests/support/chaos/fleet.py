@@ -14,9 +14,10 @@ import yaml
 from archiver.interrupt import INTERRUPTED
 from archiver.process.running.children import start_child
 from tests.support.brokers import Bucket
-from tests.support.chaos.group import Cluster, NotReachedError, wait_until
+from tests.support.chaos.group import Cluster
 from tests.support.forked_commands import COMMAND
 from tests.support.round_trip import environment_of
+from tests.support.service import eventually
 
 STOP_S = 15.0  # promised: SIGTERM returns within
 _END_S = 60.0  # on a machine that stands still meanwhile
@@ -92,16 +93,12 @@ class Member:
 class Fleet:
     """All members there ever were. A member that ends without being told to is an error."""
 
-    def __init__(
-        self, cluster: Cluster, bucket: Bucket, folder: Path, config: Mapping[str, Any], overlay: Path | None = None
-    ) -> None:
+    def __init__(self, cluster: Cluster, bucket: Bucket, folder: Path, config: Mapping[str, Any]) -> None:
         self.cluster = cluster
         self.kills = 0
         self._folder = folder
         self._config = config
         self._environment = environment_of(bucket)
-        if overlay is not None:
-            self._environment["PYTHONPATH"] = str(overlay)
         self._members: list[Member] = []
 
     @property
@@ -145,8 +142,8 @@ class Fleet:
             return reached()
 
         try:
-            wait_until(what, looked, _JOIN_S)
-        except NotReachedError as error:
+            eventually(looked, what, _JOIN_S)
+        except AssertionError as error:
             error.add_note(str(self.cluster.view()))
             raise
 

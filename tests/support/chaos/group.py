@@ -1,29 +1,13 @@
 """The cluster as its administrator sees it: who has which partitions, what was committed, and how to disturb both."""
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 _REQUEST_S = 15.0
-_POLL_S = 0.1
-
-
-class NotReachedError(AssertionError):
-    """Something did not come about in time."""
-
-
-def wait_until(what: str, reached: Callable[[], bool], timeout_s: float = 30.0, poll_s: float = _POLL_S) -> None:
-    """Look again and again; NotReachedError names what was waited for."""
-    deadline = time.monotonic() + timeout_s
-    while not reached():
-        if time.monotonic() > deadline:
-            raise NotReachedError(f"not within {timeout_s:g} s: {what}")
-        time.sleep(poll_s)
 
 
 Partition = tuple[str, int]
@@ -53,15 +37,6 @@ class Cluster:
 
     def _connect(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500})
-
-    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
-        admin = self._connect()
-        admin.create_topics([new])[topic].result(_REQUEST_S)
-
-    def add_partitions(self, topic: str, total: int) -> None:
-        admin = self._connect()
-        admin.create_partitions([NewPartitions(topic, total)])[topic].result(_REQUEST_S)
 
     def view(self) -> GroupView:
         """Nothing assigned when the coordinator does not answer."""

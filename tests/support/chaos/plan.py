@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 # Every gap between two effects that archiver.process.running.failpoints names, and how often one may be passed before it kills. Two need a
@@ -55,7 +55,7 @@ class Form:
 
     each_failpoint: int
     actions: Mapping[Action, int]
-    longest_pause_s: float = 1.0
+    longest_pause_s: float
     failpoints: Sequence[str] = tuple(FAILPOINTS)
 
     @property
@@ -63,28 +63,11 @@ class Form:
         return self.each_failpoint * len(self.failpoints) + self.actions.get(Action.KILL, 0)
 
 
-SHORT = Form(
-    each_failpoint=1,
-    actions={
-        Action.JOIN: 1,
-        Action.LEAVE: 1,
-        Action.ZOMBIE: 1,
-        Action.RESTART_BROKER: 1,
-        Action.RESET_COMMITS: 1,
-        Action.ADD_PARTITION: 1,
-        Action.NEW_TOPIC: 1,
-    },
-    longest_pause_s=0.3,
-)
 # What no quicker test has: kills that need a group, and what lasts longer than a member.
-QUICK = replace(
-    SHORT,
-    actions={
-        Action.RESTART_BROKER: 1,
-        Action.RESET_COMMITS: 1,
-        Action.ADD_PARTITION: 1,
-        Action.NEW_TOPIC: 1,
-    },
+QUICK = Form(
+    each_failpoint=1,
+    actions={Action.RESTART_BROKER: 1, Action.RESET_COMMITS: 1, Action.ADD_PARTITION: 1, Action.NEW_TOPIC: 1},
+    longest_pause_s=0.3,
     failpoints=("position.counted", "commit.sent", AT_REVOCATION, AT_STOP),
 )
 # 3 x 8 + 26 = 50 kills.

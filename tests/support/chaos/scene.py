@@ -10,12 +10,13 @@ from typing import Any
 from tests.support.brokers import KAFKA_41, Bucket, StartBroker
 from tests.support.chaos.archive import WatchedBucket
 from tests.support.chaos.fleet import Fleet
-from tests.support.chaos.group import Cluster, wait_until
+from tests.support.chaos.group import Cluster
 from tests.support.chaos.traffic import Style, Topic, Traffic
 from tests.support.chaos.verdict import Judgement, consume_all, judge, wait_caught_up
 from tests.support.faulty_s3 import FaultyS3, Weather
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.service import eventually
 
 SESSION_TIMEOUT_S = 3
 _GROWTH_S = 60.0
@@ -56,7 +57,7 @@ class Scene:
             self.fleet.check()
             return self.watched.count() > before
 
-        wait_until("the archive grows", has_grown, _GROWTH_S)
+        eventually(has_grown, "the archive grows", _GROWTH_S)
 
     def wait_every_fault(self) -> None:
         """Until the weather has brought each of its faults, and a transaction was aborted: members and traffic go on meanwhile."""
@@ -65,7 +66,7 @@ class Scene:
             self.fleet.check()
             return self.weather.met.keys() == self.weather.chances.keys() and self.traffic.tally.aborted > 0
 
-        wait_until("every kind of fault has happened", is_enough, _FAULTS_S)
+        eventually(is_enough, "every kind of fault has happened", _FAULTS_S)
 
     def settle_accounts(self) -> Judgement:
         """No more records, no more faults; the members catch up and leave; then what Kafka shows against the archive."""
@@ -107,24 +108,22 @@ def open_scene(
     folder: Path,
     oracle: JavaOracle,
     seed: int,
-    version: str = KAFKA_41,
     protocol: str = "classic",
-    overlay: Path | None = None,
 ) -> Iterator[Scene]:
     """Traffic flows, the weather is fair, and no member is there yet. What goes wrong is told with the members' last words."""
     started = time.monotonic()
-    broker = new_broker(version, **(_GROUP_PROPERTIES if protocol == "consumer" else {}))
+    broker = new_broker(KAFKA_41, **(_GROUP_PROPERTIES if protocol == "consumer" else {}))
     cluster = Cluster(broker.bootstrap, "chaos")
     with FaultyS3(bucket.s3.endpoint) as proxy:
         config = member_config(broker, bucket, proxy.endpoint, protocol)
         scene = Scene(
             broker=broker,
             cluster=cluster,
-            traffic=Traffic(cluster, seed),
+            traffic=Traffic(broker.bootstrap, seed),
             watched=WatchedBucket(bucket),
             proxy=proxy,
             weather=Weather(seed),
-            fleet=Fleet(cluster, bucket, folder, config, overlay),
+            fleet=Fleet(cluster, bucket, folder, config),
             oracle=oracle,
         )
         for name, style, partitions in FIRST_TOPICS:

@@ -9,8 +9,8 @@ from enum import Enum, auto
 
 from confluent_kafka import KafkaException, Producer
 
-from tests.support.chaos.group import Cluster
 from tests.support.examples import EAGER_CLEANER
+from tests.support.kafka_topics import add_partitions, create_topic
 from tests.support.records import Rec, generate
 from tests.support.round_trip import KEEP_ALL
 
@@ -182,9 +182,9 @@ class Voice:
 class Traffic:
     """All voices."""
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(self, bootstrap: str, seed: int) -> None:
         self.tally = Tally()
-        self._cluster = cluster
+        self._bootstrap = bootstrap
         self._seed = seed
         self._voices: list[Voice] = []
 
@@ -194,13 +194,13 @@ class Traffic:
 
     def add(self, topic: Topic) -> None:
         """Create a topic, and write to it from now on."""
-        self._cluster.create_topic(topic.name, topic.partitions, _CONFIGS[topic.style])
-        voice = Voice(self._cluster.bootstrap, topic, f"{self._seed}-{topic.name}", self.tally)
+        create_topic(self._bootstrap, topic.name, topic.partitions, _CONFIGS[topic.style])
+        voice = Voice(self._bootstrap, topic, f"{self._seed}-{topic.name}", self.tally)
         self._voices.append(voice)
         voice.start()
 
     def add_partition(self, topic: Topic) -> None:
-        self._cluster.add_partitions(topic.name, topic.partitions + 1)
+        add_partitions(self._bootstrap, topic.name, topic.partitions + 1)
         topic.partitions += 1
 
     def check(self) -> None:

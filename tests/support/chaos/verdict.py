@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests.support.chaos.archive import WatchedBucket
-from tests.support.chaos.group import wait_until
 from tests.support.chaos.traffic import Topic
 from tests.support.foreign_reader import Segment, keys_in, read_segments
 from tests.support.java_oracle import Consumed, JavaOracle
 from tests.support.records import Rec
+from tests.support.service import eventually
 
 _SHOWN = 5
 _CATCH_UP_S = 60.0
@@ -67,7 +67,7 @@ def wait_caught_up(watched: WatchedBucket, expected: Mapping[str, Consumed]) -> 
         return not behind
 
     try:
-        wait_until("the archive caught up", is_caught_up, _CATCH_UP_S, poll_s=0.5)
+        eventually(is_caught_up, "the archive caught up", _CATCH_UP_S, every_s=0.5)
     except AssertionError as error:
         ends = {partition: (watched.end(partition), offset) for partition, offset in behind.items()}
         raise VerdictError(

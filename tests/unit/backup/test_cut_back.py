@@ -35,13 +35,16 @@ class Leader:
         return [EpochEnd(topic=topic, partition=number, error_code=0, leader_epoch=found[0], end_offset=found[1])]
 
 
-def branch_behind(end: int, epoch: int, log_epoch: int = LOG_EPOCH) -> tuple[Branch, list[int]]:
+def branch_behind(
+    end: int, epoch: int, log_epoch: int = LOG_EPOCH, *, is_damaged: bool = False
+) -> tuple[Branch, list[int]]:
     """Put an object from offset 50 to an end in an epoch; return the branch, and where doubted objects end."""
     archive, doubted = Archive(MemoryStore(), Layout("p")), list[Archived]()
     for base, until, of in ((0, 50, 0), (50, end, epoch)):
         key = archive.layout.segment_key(SegmentKey(topic="t", life=0, partition=0, base=base))
         facts = replace(facts_of(base, until), leader_epoch=of)
-        assert archive.store.put_if_absent(key, b"", facts.to_metadata(), kind=ObjectKind.SEGMENT)
+        metadata = {} if is_damaged and base else facts.to_metadata()
+        assert archive.store.put_if_absent(key, b"", metadata, kind=ObjectKind.SEGMENT)
     branch = find_branch(
         cast("Any", Leader()),
         archive,
@@ -55,6 +58,10 @@ def branch_behind(end: int, epoch: int, log_epoch: int = LOG_EPOCH) -> tuple[Bra
         doubt=doubted.append,
     )
     return asyncio.run(branch), [one.next for one in doubted]
+
+
+def test_a_damaged_object_proves_nothing() -> None:
+    assert branch_behind(LOG_END, LOG_EPOCH, is_damaged=True)[0].offset == 50
 
 
 @pytest.mark.parametrize("epoch", [-1, LOG_EPOCH, LOG_EPOCH + 1, 999])

@@ -108,8 +108,10 @@ def test_a_file_every_ten_minutes_if_there_is_something_or_sooner_if_there_is_mu
 def test_what_goes_wrong_is_swallowed(error: Exception) -> None:
     world = World()
     world.store.error = error
+    world.fresh.note_found(("t", 0), 0, 4)
     world.put(3)
     world.indexer.write()
+    world.indexer.bring_in()
     assert (world.store.files, len(world.fresh)) == ([], 0)
 
 
@@ -255,19 +257,6 @@ def test_a_damaged_object_is_not_brought_in_and_keeps_no_other_out() -> None:
     world.store.objects[damaged] = replace(world.store.objects[damaged], metadata={"archiver-format": "1"})
     world.indexer.bring_in()
     assert known_bases(world.store) == [0, 1, 3]
-
-
-@pytest.mark.parametrize(
-    ("error", "then"), [(StoreTemporaryError("slow down"), [0, 1, 2, 3]), (StoreError("denied"), [0])]
-)
-def test_a_store_that_fails_is_asked_again_if_that_may_help(error: Exception, then: list[int]) -> None:
-    world = killed_world({0}, 4)
-    world.store.error = error
-    world.indexer.bring_in()
-    world.store.error = None
-    assert known_bases(world.store) == [0]
-    world.indexer.bring_in()
-    assert known_bases(world.store) == then
 
 
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["stopped", "at its end"])

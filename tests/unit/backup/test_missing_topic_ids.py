@@ -16,12 +16,11 @@ from archiver.archive.notes.cluster_topics import ClusterTopics, refuse_without_
 from archiver.archive.notes.topics import Life, TopicFact, record_topic, topic_stream
 from archiver.backup.compacted.work.taken_topics import TakenTopics
 from archiver.backup.opening.opener import Opener
-from archiver.backup.opening.start_offsets import LOG_BEGINNING, StartOffset, StartOffsets
+from archiver.backup.opening.start_offsets import StartOffset, StartOffsets
 from archiver.backup.opening.topic_recorder import LearnedConfigs, TopicRecorder
 from archiver.backup.partition.diagnosis import Retry, judge
 from archiver.backup.partition.feed import LASTING_FAILURE_S
 from archiver.backup.partition.partition_writer import refuse_stranger
-from archiver.backup.service import until_end
 from archiver.backup.service.refused_topics import RefusedTopics
 from archiver.config.model import TopicsConfig
 from archiver.errors import ArchiverError, LostTopicIdError, NoTopicIdError, StrangerError, TopicGoneError
@@ -116,37 +115,6 @@ def test_a_topic_without_an_id_is_refused_unless_the_archive_knows_one() -> None
 def test_the_archive_is_not_read_where_all_topics_have_ids() -> None:
     seen = ClusterTopics({"t": described("t", "A")}, {})
     assert refuse_without_ids(cast("Any", None), seen) is seen
-
-
-def test_a_backup_up_to_the_end_asks_again_for_an_id_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(until_end, "_ASK_AGAIN_S", LASTING_FAILURE_S / 3)
-    pauses: list[float] = []
-
-    async def sleep(pause_s: float) -> None:
-        pauses.append(pause_s)
-
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    site = Site()
-    site.record("had", "H")
-    request = SimpleNamespace(topics=TopicsConfig(include=(".*",)), sink=site.sink)
-
-    def found_by(cluster: Cluster) -> ClusterTopics:
-        return asyncio.run(
-            until_end._find_topics(cast("Any", cluster), cast("Any", request), ["had"], cast("Any", Here()))
-        )
-
-    again = found_by(Cluster({"had": "", "other": "O"}, [{"had": "H", "other": "O"}]))
-    assert (set(again.found), dict(again.refused)) == ({"had", "other"}, {})
-    assert sum(pauses) == LASTING_FAILURE_S / 3
-    pauses.clear()
-    lost = found_by(Cluster({"had": "", "other": "O"}))
-    assert set(lost.found) == {"other"}
-    assert isinstance(lost.refused["had"], LostTopicIdError)
-    assert sum(pauses) == LASTING_FAILURE_S
-    pauses.clear()
-    never = Cluster({"new": ""})
-    assert isinstance(found_by(never).refused["new"], NoTopicIdError)
-    assert pauses == []
 
 
 def test_a_running_backup_reports_a_topic_once_and_a_missing_id_when_it_lasts(
@@ -314,5 +282,5 @@ def test_a_late_start_that_was_noted_without_an_id_is_of_no_topic() -> None:
 
         return asyncio.run(run())
 
-    assert first_of(source.topic_id) == StartOffset(7, 3)
-    assert first_of("") == first_of("another") == LOG_BEGINNING
+    assert first_of(source.topic_id) == StartOffset(7, 3, source.topic_id)
+    assert first_of("") == first_of("another") == StartOffset(0, -1, source.topic_id)

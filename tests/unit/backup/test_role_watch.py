@@ -23,9 +23,9 @@ from archiver.archive.format.layout import CopyKey, Layout, SegmentKey, offsets_
 from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept
 from archiver.archive.notes.topics import Branch, TopicFact, record_branch, record_topic
 from archiver.backup.opening import history_return, role_watch
-from archiver.backup.opening.history_return import History, Outcome, may_take_back, take_back
-from archiver.backup.opening.role_watch import ArchivedBy, RoleWatch, judge
-from archiver.errors import CorruptSegmentError, StoreError, StoreTemporaryError
+from archiver.backup.opening.history_return import Outcome, take_back
+from archiver.backup.opening.role_watch import RoleWatch
+from archiver.errors import StoreError, StoreTemporaryError
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -74,14 +74,14 @@ class Site:
             self.archive, topic="t", topic_id=topic_id, cluster_id="c", partitions=4, configs={}, effective=effective
         )
 
-    def put(self, base: int, following: int, *, life: int = 0, copy: Generation | None = None) -> str:
+    def put(self, base: int, following: int, *, life: int = 0, copy: Generation | None = None, **facts: Any) -> str:  # noqa: ANN401
         layout = self.archive.layout
         key = layout.segment_key(SegmentKey(topic="t", life=life, partition=0, base=base))
         if copy is not None:
             of = CopyKey(instance=copy.instance, topic="t", life=life, partition=0, generation=copy.number)
             key = f"{layout.copy_prefix(of)}t+0-{offsets_name(base, None)}"
-        facts = facts_of(base, following).to_metadata()
-        assert self.store.put_if_absent(key, b"x", facts, kind=ObjectKind.SEGMENT)
+        metadata = replace(facts_of(base, following), **facts).to_metadata()
+        assert self.store.put_if_absent(key, b"x", metadata, kind=ObjectKind.SEGMENT)
         return key
 
     def left(self, watch: RoleWatch, fact: TopicFact, topic_id: str = "A") -> set[int]:
@@ -92,25 +92,20 @@ class Site:
 
 
 @pytest.mark.parametrize(
-    ("told", "is_compacted", "whose"),
-    [
-        (None, True, ArchivedBy.OURS),
-        (BEGUN, True, ArchivedBy.OURS),  # nothing has switched yet
-        (replace(BEGUN, holder=None, switched=None), True, ArchivedBy.OURS),
-        (CorruptSegmentError("damaged"), True, ArchivedBy.OURS),
-        (SWITCHED, True, ArchivedBy.THEIRS),
-        (SWITCHED, None, ArchivedBy.THEIRS),  # unknown is no change
-        (NEXT_BEGUN, True, ArchivedBy.THEIRS),
-        (entries.unsure(SWITCHED, 2, "a"), True, ArchivedBy.THEIRS),
-        (SWITCHED, False, ArchivedBy.RETURNING),
-        (RETURNED, False, ArchivedBy.OURS),
-        (RETURNED, True, ArchivedBy.OURS),
-    ],
+    ("policy", "left", "returning"),
+    [("compact", {2, 3, 4}, set()), (None, {2, 3, 4}, set()), ("delete", set(), {2, 3, 4})],
+    ids=["compacted", "unknown, which is no change", "compacted no longer"],
 )
-def test_whose_a_partition_is(
-    told: RoleEntry | CorruptSegmentError | None, *, is_compacted: bool | None, whose: ArchivedBy
-) -> None:
-    assert judge(told, is_compacted) is whose
+def test_whose_a_partition_is(policy: str | None, left: set[int], returning: set[int]) -> None:
+    site = Site()
+    site.log(1, BEGUN)  # nothing has switched yet
+    site.log(2, BEGUN, SWITCHED)
+    site.log(3, BEGUN, SWITCHED, NEXT_BEGUN)
+    site.log(4, BEGUN, SWITCHED, entries.unsure(SWITCHED, 2, "a"))
+    site.log(5, BEGUN, SWITCHED, RETURNED)
+    watch = site.watch()
+    assert set(asyncio.run(watch.find_left(site.record(policy), "A", range(6)))) == left
+    assert {place.partition for place in watch._returning} == returning
 
 
 def test_partitions_with_a_copy_are_left_which_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -170,7 +165,6 @@ def test_a_store_that_refuses_leaves_nothing_and_one_that_fails_is_asked_again(
     site.store.error = StoreTemporaryError("throttled")
     with pytest.raises(StoreTemporaryError):
         site.left(watch, fact)
-    assert site.left(site.watch(is_enabled=False), fact) == set()
     site.store.error = StoreError("denied")
     assert site.left(watch, fact) == set()
     assert "denied; t-0: it is archived under topics/" in caplog.text
@@ -178,16 +172,12 @@ def test_a_store_that_refuses_leaves_nothing_and_one_that_fails_is_asked_again(
     assert site.left(watch, fact) == {0}
 
 
-def test_with_the_switch_off_nothing_is_left_and_a_copy_that_is_read_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_with_the_switch_off_nothing_is_left() -> None:
     site = Site()
-    site.log(0, BEGUN)
-    watch, fact = site.watch(is_enabled=False), site.record()
-    assert site.left(watch, fact) == set()
-    assert not caplog.records
     site.log(2, BEGUN, SWITCHED)
-    assert [site.left(watch, fact) for _ in range(2)] == [set()] * 2
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "of partition 2 first" in caplog.text
+    watch = site.watch(is_enabled=False)
+    assert site.left(watch, site.record()) == set()
+    assert asyncio.run(watch.list_topics()) == frozenset()
 
 
 def test_the_offsets_topic_is_never_left() -> None:
@@ -198,28 +188,6 @@ def test_the_offsets_topic_is_never_left() -> None:
 
 
 # --- when `topics/` is read again
-
-
-@pytest.mark.parametrize(
-    ("entry", "is_compacted", "history", "outcome"),
-    [
-        (SWITCHED, False, History(9, is_whole=True, settled=9), Outcome.DONE),
-        (SWITCHED, False, History(10, is_whole=True, settled=10), Outcome.DONE),
-        (SWITCHED, False, History(9, is_whole=True, settled=8), Outcome.BEHIND),  # the copy has what it lacks
-        (SWITCHED, False, History(8, is_whole=True, settled=8), Outcome.BEHIND),
-        (SWITCHED, False, History(8, is_whole=False, settled=8), Outcome.GAP),
-        (SWITCHED, False, History(9, is_whole=False, settled=9), Outcome.DONE),  # what is missing lies behind
-        (SWITCHED, True, History(9, is_whole=True, settled=9), Outcome.NOT_OURS),
-        (SWITCHED, None, History(9, is_whole=True, settled=9), Outcome.NOT_OURS),
-        (None, False, History(9, is_whole=True, settled=9), Outcome.NOT_OURS),
-        (BEGUN, False, History(9, is_whole=True, settled=9), Outcome.NOT_OURS),
-        (RETURNED, False, History(9, is_whole=True, settled=9), Outcome.NOT_OURS),
-    ],
-)
-def test_what_is_under_topics_is_read_again_when_it_has_caught_up(
-    entry: RoleEntry | None, *, is_compacted: bool | None, history: History, outcome: Outcome
-) -> None:
-    assert may_take_back(entry, is_compacted=is_compacted, history=history, readers_end=9) is outcome
 
 
 PLACE = RolePlace(topic="t", life=0, partition=0)
@@ -237,9 +205,9 @@ def test_the_entry_is_put_behind_the_newest_one(caplog: pytest.LogCaptureFixture
     site.log(0, BEGUN, SWITCHED, NEXT_BEGUN)
     site.put(0, 7, copy=A0)
     site.put(0, 4)
-    assert take_back(site.archive, PLACE, 8) is Outcome.BEHIND
+    assert take_back(site.archive, PLACE, 8) is Outcome.NOT_YET
     site.put(4, 8)
-    assert take_back(site.archive, PLACE, 8) is Outcome.BEHIND, "the holder was read to 9"
+    assert take_back(site.archive, PLACE, 8) is Outcome.NOT_YET, "the holder was read to 9"
     site.put(8, 12)
     assert take_back(site.archive, PLACE, 12) is Outcome.DONE
     newest = read_newest_entry(site.archive, PLACE)
@@ -247,7 +215,7 @@ def test_the_entry_is_put_behind_the_newest_one(caplog: pytest.LogCaptureFixture
     assert (newest.number, newest.entry.holder, newest.entry.replaced) == (3, HISTORY, COPY)
     assert {one.generation for one in newest.entry.left} == {A0, B2}
     assert "compacted/a/topics/t/partition=0/generation=0/" in caplog.text
-    assert take_back(site.archive, PLACE, 12) is Outcome.NOT_OURS
+    assert take_back(site.archive, PLACE, 12) is Outcome.NOT_YET
 
 
 @pytest.mark.parametrize("of", [A0, B2])
@@ -258,7 +226,7 @@ def test_objects_of_the_holder_and_of_its_tail_are_waited_for(of: Generation) ->
     site.log(0, BEGUN, SWITCHED, NEXT_BEGUN, second)
     site.put(0, 9)
     site.put(9, 20, copy=of)
-    assert take_back(site.archive, PLACE, 9) is Outcome.BEHIND
+    assert take_back(site.archive, PLACE, 9) is Outcome.NOT_YET
     site.put(9, 20)
     assert take_back(site.archive, PLACE, 20) is Outcome.DONE
 
@@ -272,6 +240,17 @@ def test_a_gap_under_topics_is_told_and_the_copy_goes_on_being_read(caplog: pyte
     assert take_back(site.archive, PLACE, 12) is Outcome.GAP
     assert holder_of(site) == COPY
     assert "from offset 3 on" in caplog.text
+
+
+def test_what_topics_lacks_and_the_copy_has_is_waited_for() -> None:
+    """Offsets that no batch served are replaced by records up to where the log was stable then."""
+    site = Site()
+    site.record("delete")
+    site.log(0, BEGUN, SWITCHED)
+    site.put(0, 9, unserved=1, stable_end=12)
+    assert take_back(site.archive, PLACE, 9) is Outcome.NOT_YET
+    site.put(9, 12)
+    assert take_back(site.archive, PLACE, 12) is Outcome.DONE
 
 
 def test_what_a_sweep_took_from_topics_is_no_gap() -> None:
@@ -292,7 +271,7 @@ def test_lives_that_a_life_goes_on_from_count() -> None:
     record_branch(site.archive, topic="t", partition=0, parent=0, branch=Branch(offset=4))
     site.log(0, BEGUN, SWITCHED, life=1)
     place = replace(PLACE, life=1)
-    assert take_back(site.archive, place, 9) is Outcome.BEHIND
+    assert take_back(site.archive, place, 9) is Outcome.NOT_YET
     site.put(4, 9, life=1)
     assert take_back(site.archive, place, 9) is Outcome.DONE
 
@@ -303,7 +282,7 @@ def test_a_topic_that_may_be_compacted_is_not_taken_back(policy: str | None) -> 
     site.record(policy)
     site.log(0, BEGUN, SWITCHED)
     site.put(0, 12)
-    assert take_back(site.archive, PLACE, 12) is Outcome.NOT_OURS
+    assert take_back(site.archive, PLACE, 12) is Outcome.NOT_YET
     assert holder_of(site) == COPY
 
 
@@ -322,7 +301,7 @@ def test_an_entry_counts_only_when_a_look_shows_it(monkeypatch: pytest.MonkeyPat
             put_entry(site.archive, PLACE, number, later)
 
     monkeypatch.setattr(history_return, "reach", wake_up)
-    assert take_back(site.archive, PLACE, 12) is Outcome.BEHIND
+    assert take_back(site.archive, PLACE, 12) is Outcome.NOT_YET
     assert holder_of(site) == later.holder
     monkeypatch.undo()
     assert take_back(site.archive, PLACE, 12) is Outcome.DONE

@@ -72,9 +72,9 @@ def start_at(offset: int) -> Mapping[str, object]:
 def test_a_later_note_of_what_was_present_hides_no_record(known: bool) -> None:
     scene = Scene(Cluster())
     if known:
-        assert scene.begin() == StartOffset(10, 0)
+        assert scene.begin() == StartOffset(10, 0, "T")
     scene.forge("present", 1, PRESENT)
-    assert scene.begin() == StartOffset(10, 0)
+    assert scene.begin() == StartOffset(10, 0, "T")
 
 
 @pytest.mark.parametrize("end", [10, None])
@@ -89,7 +89,7 @@ def test_a_later_start_than_the_first_one_hides_no_record(
             scene.forge("starts/t/0", 0, start_at(10))
     scene.forge("starts/t/0", number, start_at(40))
     with caplog.at_level(logging.WARNING):
-        assert scene.begin() == StartOffset(10, 0)
+        assert scene.begin() == StartOffset(10, 0, "T")
     assert "control/starts/t/0 says that it begins at offset 40, and" in caplog.text
 
 
@@ -99,18 +99,18 @@ def test_an_earlier_start_holds_as_after_a_cut(end: int | None) -> None:
     scene.begin()
     scene.forge("starts/t/0", 0 if end is not None else 1, start_at(4))
     scene.cluster.at_time = 90  # what lay between has expired
-    assert scene.begin() == StartOffset(4, 0)
+    assert scene.begin() == StartOffset(4, 0, "T")
 
 
 def test_the_first_start_holds_when_the_log_has_grown() -> None:
     scene = Scene(Cluster(end=10))
-    assert scene.begin() == StartOffset(10, 0)
+    assert scene.begin() == StartOffset(10, 0, "T")
     scene.cluster.end = 50
-    assert scene.begin() == StartOffset(10, 0)
+    assert scene.begin() == StartOffset(10, 0, "T")
 
 
 def test_the_first_start_holds_when_the_log_has_lost_its_beginning() -> None:
     scene = Scene(Cluster(end=None))
-    assert scene.begin() == StartOffset(10, 0)
+    assert scene.begin() == StartOffset(10, 0, "T")
     scene.cluster.at_time = 90
-    assert scene.begin() == StartOffset(10, 0)
+    assert scene.begin() == StartOffset(10, 0, "T")

@@ -1,9 +1,8 @@
 """What is noted of a topic that is created again: when the one before it was last seen."""
 
 import asyncio
-import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -115,10 +114,7 @@ def test_a_policy_that_changes_at_the_brokers_is_news() -> None:
     assert asyncio.run(recorder.record(topic, NO_CONFIGS)) == fact  # not known now: what was known stays
 
 
-def test_a_topic_that_is_created_again_is_one_warning_and_new_partitions_are_one_info(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "archiver.backup.opening.topic_recorder")  # other tests have set that of all of ours
+def test_a_topic_that_is_created_again_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
     first, other = site.recorder(), site.recorder()
     for recorder in (first, other):
@@ -131,8 +127,3 @@ def test_a_topic_that_is_created_again_is_one_warning_and_new_partitions_are_one
     assert [(record.levelname, record.getMessage()[:28]) for record in caplog.records] == [
         ("WARNING", "topic t was created again: i")
     ] * 2
-    caplog.clear()
-    asyncio.run(first.record(replace(described("t", "B"), partitions=(0, 1, 2)), NO_CONFIGS))
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("INFO", "topic t has 2 new partitions, which are archived, too")
-    ]

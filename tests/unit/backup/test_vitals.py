@@ -52,8 +52,8 @@ def test_the_age_grows_while_the_broker_is_away() -> None:
     assert world.state().pending_age_s(0) == 660
 
 
-def test_a_partition_that_is_not_open_yet_keeps_its_age() -> None:
-    """The group has formed again: nothing falls to 0 until the first answer."""
+def test_a_partition_that_is_opened_again_keeps_its_age() -> None:
+    """Nothing falls to 0 until the first answer."""
     world = World()
     world.service.feeds = {}
     world.service.held = {KEY: Assignment(since_s=world.now_s, unsaved_since_s=world.now_s - 40)}
