@@ -26,6 +26,7 @@ from archiver.interrupt import EXIT_CODE
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.kafka.topics.configs import topic_configs
+from archiver.process.running.workers import Workers
 from tests.conftest import kafka_jars
 from tests.support.bombs import BOMBS
 from tests.support.brokers import KAFKA_41, REPOSITORY, Broker
@@ -49,7 +50,7 @@ _SLACK_S = 5  # a machine may be busy
 
 def event(place: RolePlace = PLACE, instance: str = "a") -> CoordinationEvent:
     return CoordinationEvent(
-        kind=ACTIVATE, instance=instance, place=place, generation=4, offset=7, timestamp_ms=time.time_ns() // 1_000_000
+        kind=ACTIVATE, instance=instance, place=place, generation=4, timestamp_ms=time.time_ns() // 1_000_000
     )
 
 
@@ -67,13 +68,12 @@ def fresh(broker: Broker) -> Iterator[Broker]:
 
 
 @asynccontextmanager
-async def started(settings: KafkaSettings) -> AsyncIterator[Coordination]:
-    coordination = Coordination(settings)
-    try:
-        await coordination.start()
+async def started(settings: KafkaSettings, *, is_found: bool = True) -> AsyncIterator[Coordination]:
+    async with KafkaClient(settings) as client:
+        coordination = Coordination(client, settings, Workers(1, "test"), ["a", "b"])
+        if is_found:
+            await coordination.find()
         yield coordination
-    finally:
-        await coordination.close()
 
 
 async def heard(listener: Coordination) -> frozenset[RolePlace]:
@@ -91,7 +91,6 @@ def test_the_topic_is_made_and_an_event_arrives(fresh: Broker) -> None:
             assert await heard(ours) == {PLACE}
             await theirs.tell(event(OTHER, "b"))
             assert await heard(ours) == await heard(theirs) == {OTHER}
-            assert (ours.ignored, theirs.ignored) == (0, 0)
 
     asyncio.run(run())
 
@@ -106,7 +105,7 @@ def test_the_topic_is_made_and_an_event_arrives(fresh: Broker) -> None:
         "connectorInstanceName": "a",
         "topic": "orders",
         "partition": 3,
-        "offset": 7,
+        "offset": -1,
     }
 
 
@@ -179,7 +178,6 @@ def test_what_is_no_event_is_ignored(fresh: Broker) -> None:
             producer.abort_transaction(_PATIENCE_S)
             await ours.tell(event())
             assert await heard(theirs) == {PLACE}
-            assert theirs.ignored == 4  # two values, a batch that is too large, and a tombstone
 
     asyncio.run(run())
 
@@ -266,7 +264,7 @@ def test_a_refusal_is_told_once_and_nothing_is_raised(
     secure.grant(*rights)  # type: ignore[arg-type]
 
     async def run() -> None:
-        async with started(of_user(secure)) as coordination:
+        async with started(of_user(secure), is_found=exists) as coordination:
             for _ in range(3):
                 await coordination.tell(event())
                 with pytest.raises(TimeoutError):
@@ -292,18 +290,6 @@ def test_with_these_rights_all_works(secure: SecureBroker, caplog: pytest.LogCap
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
     assert not [record for record in caplog.records if record.name.startswith("archiver")]
-
-
-def test_without_brokers_nothing_is_raised(caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        async with started(settings_of("127.0.0.1:1", **{"socket.timeout.ms": 1000})) as coordination:
-            await coordination.tell(event())
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(coordination.hints(), 3)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(run())
-    assert not [record for record in caplog.records if record.name.startswith("archiver.backup")]
 
 
 @pytest.mark.installed

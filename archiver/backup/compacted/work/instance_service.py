@@ -92,9 +92,8 @@ class InstanceService(GroupWorker):
         self._clients = [self.client, second]
         await unless_stopped(stop, self._persist("archive", self._note))
         others = [name for name in self._config.instances if name != self._request.name]
-        self._coordination = Coordination(self._backup.kafka, others=others)
-        stack.push_async_callback(self._coordination.close)
-        await unless_stopped(stop, self._coordination.start())
+        listener = await self._connect(stop, stack)
+        self._coordination = Coordination(listener, self._backup.kafka, self._openers, others)
         half = replace(
             self._backup,
             memory_bytes=self._backup.memory_bytes // 2,
