@@ -35,7 +35,7 @@ def put_copies(store: ObjectStore) -> None:
 
 def clear(store: ObjectStore, later_ms: int = 0) -> ClearingReport:
     archive = Archive(store, Layout("p"))
-    survey = ClearingSurvey.of(
+    survey = ClearingSurvey(
         archive,
         ClearingRules(delay_ms=DELAY_MS),
         0,

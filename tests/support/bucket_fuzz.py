@@ -35,7 +35,7 @@ from archiver.archive.copies.moments import (
     put_moments,
     read_moments,
 )
-from archiver.archive.copies.roles import Generation, RolePlace, read_role_log
+from archiver.archive.copies.roles import Generation, RolePlace, read_newest_entry
 from archiver.archive.format.control import append_fact, encode_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
@@ -444,7 +444,7 @@ _DOORS: Mapping[str, Sequence[Door]] = {
     "roles/t/0/0": (
         *map(_find, _CHOICES),
         _show_status,
-        lambda store: read_role_log(Archive(store, LAYOUT), _PLACE),
+        lambda store: read_newest_entry(Archive(store, LAYOUT), _PLACE),
         lambda store: take_back(Archive(store, LAYOUT), _PLACE, 2**62),
         lambda store: list(lost_entries(Archive(store, LAYOUT))),
     ),

@@ -13,8 +13,8 @@ from archiver.archive.copies.copy_proof import settled_offset
 from archiver.archive.copies.roles import (
     HISTORY,
     CompleteCopy,
-    NumberedEntry,
     RoleEntry,
+    RoleLog,
     RolePlace,
     put_entry,
     read_newest_entry,
@@ -86,7 +86,7 @@ def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
     return _put(archive, place, newest, newest.entry.holder) if outcome is Outcome.DONE else outcome
 
 
-def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: CompleteCopy) -> Outcome:
+def _put(archive: Archive, place: RolePlace, before: RoleLog, copy: CompleteCopy) -> Outcome:
     """Put the entry. A later survey shows whether it counts; otherwise the next attempt decides again."""
     number = before.number + 1
     reach("history.decided")

@@ -12,7 +12,7 @@ import pytest
 
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.copy_catalog import CopyCatalog
-from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry, read_role_log
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry, read_newest_entry
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.notes.topics import PartitionSource
@@ -86,7 +86,7 @@ class Bench:
         return [PartitionTurn(parts, source, lambda: terms, report_end=lambda *_: None) for source in sources]
 
     def newest(self, number: int) -> tuple[int, RoleEntry]:
-        found = read_role_log(self.archive, place(number)).newest
+        found = read_newest_entry(self.archive, place(number))
         assert found is not None
         return found.number, found.entry
 
@@ -159,7 +159,7 @@ def test_news_of_one_of_many_topics_is_seen() -> None:
         async with running(bench) as turns:
             await asyncio.sleep(2 * INTERVAL_S)
             one = bench.places[7]
-            begun = read_role_log(bench.archive, one).newest
+            begun = read_newest_entry(bench.archive, one)
             assert begun is not None
             put_entry(bench.archive, one, 2, entries.begin(begun.entry, 2, OTHER, has_history=False))
             await until(lambda: turns[7].turn.sight.number == 2)

@@ -46,7 +46,7 @@ class Clearer:
             return asyncio.run_coroutine_threadsafe(asking, loop).result(_ASK_S)
 
         rules = ClearingRules(delay_ms=config.clear_delay_ms, keep_generations=config.keep_generations)
-        self._survey = ClearingSurvey.of(archive, rules, pin_ms, ask, catalog=catalog)
+        self._survey = ClearingSurvey(archive, rules, pin_ms, ask, catalog=catalog)
         self._worker = Workers(1, "clearer")
         self._told: Collection[str] = ()
         self._counts = counts

@@ -4,12 +4,11 @@ Used by the partition's turn, which chooses the generations.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from archiver.archive.copies.moments import LeftNote, Moment
-from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleLog, RolePlace
 from archiver.archive.format.layout import CopyKey
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.topics import PartitionSource
@@ -48,18 +47,18 @@ def begun_moment(
     parts: Parts,
     place: RolePlace,
     generation: int,
-    entry: RoleEntry | None,
-    put_at: Mapping[int, datetime],
+    role_log: RoleLog | None,
     left: LeftNote | None,
 ) -> Moment | None:
     """Return the moment from which a generation continues; None: it broke the rule for good.
 
     A future moment is from before the store's clock was set back: its age is unknown.
     """
-    own, copy = Generation(instance=parts.instance, number=generation), entry.holder if entry is not None else None
+    own = Generation(instance=parts.instance, number=generation)
+    copy = None if role_log is None else role_log.entry.holder
     if isinstance(copy, CompleteCopy) and copy.generation == own and not copy.is_sure:
         return None
-    heard, begun_at = parts.heard(place).get(own), put_at.get(generation)
+    heard, begun_at = parts.heard(place).get(own), None if role_log is None else role_log.put_at.get(generation)
     if left is not None:
         moment = left.moment
     elif heard is not None:

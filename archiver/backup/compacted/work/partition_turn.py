@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from archiver.archive.copies.moments import LeftNote, Moment, MomentNote
-from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RoleLog, put_entry, read_role_log
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RoleLog, put_entry, read_newest_entry
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn import freshness
@@ -81,7 +81,7 @@ class PartitionTurn:
         self._history_begin = history_begin
         self._report_end = report_end
         self._left: dict[int, LeftNote] = {}  # of generations that were filled here earlier
-        self._log = RoleLog(None, {})
+        self._log: RoleLog | None = None  # None: without an entry
         self._first_seen_ms: int | None = None
         self.due_ms: int | None = None  # when the next copy is due, by the last survey
         self.failing_since_s: float | None = None  # the survey failed, or a generation could not be continued
@@ -97,12 +97,14 @@ class PartitionTurn:
     @property
     def role_since_ms(self) -> int | None:
         """Put time of the entry that gave this instance its role for the partition."""
-        newest, put_at = self._log
-        entry = None if newest is None else newest.entry
+        entry = self._entry
         candidate = entry.candidate.number if entry is not None and entry.candidate is not None else None
         number = candidate if self.turn.role is Role.CATCH_UP or entry is None else entry.switched
-        at = min((at for one, at in put_at.items() if number is not None and one >= number), default=None)
-        return self._first_seen_ms if at is None else epoch_ms(at)
+        return self._first_seen_ms if self._log is None or number is None else self._log.put_ms(number)
+
+    @property
+    def _entry(self) -> RoleEntry | None:
+        return None if self._log is None else self._log.entry
 
     @property
     def retention_ms(self) -> int | None:
@@ -154,19 +156,20 @@ class PartitionTurn:
         """
         if self.error is not None or self.turn.candidacy is not None:
             return False
-        newest = self._log.newest
-        is_copy_read = newest is not None and isinstance(newest.entry.holder, CompleteCopy)
+        role_log, entry = self._log, self._entry
+        is_copy_read = entry is not None and isinstance(entry.holder, CompleteCopy)
         if is_copy_read and self.holder_watch.is_due(self._parts.sink.clock()):
             return False
-        if await self._parts.listings.numbers(self.place) != self._log.put_at:
+        known = {} if role_log is None else role_log.put_at
+        if await self._parts.listings.numbers(self.place) != known:
             return False
         self._check_freshness()
         sight = StoredState(
-            number=-1 if newest is None else newest.number,
-            entry=None if newest is None else newest.entry,
+            number=-1 if role_log is None else role_log.number,
+            entry=entry,
             readers_end=0,
             has_history=False,
-            dues=self._dues(self._log),
+            dues=self._dues(),
         )
         _, effects = react(self.turn, Looked(sight))
         return not effects
@@ -186,9 +189,9 @@ class PartitionTurn:
         now_s = parts.sink.clock()
         if self._first_seen_ms is None:
             self._first_seen_ms = parts.clock.earliest_ms(now_s)
-        role_log = self._log = await parts.pool.call(read_role_log, parts.archive, place, self._log.newest)
+        role_log = self._log = await parts.pool.call(read_newest_entry, parts.archive, place, self._log)
         self._check_freshness()
-        entry = None if role_log.newest is None else role_log.newest.entry
+        entry = self._entry
         await self._look_over_holder(entry)
         candidate = entry.open_candidate if entry is not None else None
         ends: dict[int, CopyEnd] = {}
@@ -206,12 +209,12 @@ class PartitionTurn:
                 self.readings[candidate.number].is_unsure = True
                 self._tell(Broke(candidate.number))
         sight = StoredState(
-            number=-1 if role_log.newest is None else role_log.newest.number,
+            number=-1 if role_log is None else role_log.number,
             entry=entry,
             readers_end=readers_end,
-            has_history=role_log.newest is None and await parts.pool.call(self._has_history),
+            has_history=role_log is None and await parts.pool.call(self._has_history),
             ends=ends,
-            dues=self._dues(role_log),
+            dues=self._dues(),
         )
         if would_begin(self.turn, sight):
             sight = replace(sight, highest=await parts.pool.call(parts.catalog.highest_generation, place))
@@ -243,7 +246,7 @@ class PartitionTurn:
         reading, is_own = self.turn.readings.get(candidate.number), candidate.instance == self._parts.instance
         return is_own and reading is not None and reading.is_complete and self.turn.may_hold(candidate.number)
 
-    def _dues(self, role_log: RoleLog) -> Dues:
+    def _dues(self) -> Dues:
         self.due_ms = None
         if not self._terms().is_compacted:
             return Dues(is_turn_due=False, is_overdue=False, is_candidate_heard=True)
@@ -251,13 +254,12 @@ class PartitionTurn:
         told = Told(
             now_ms=parts.clock.earliest_ms(parts.sink.clock()),
             first_seen_ms=self._first_seen_ms or 0,
-            put_ms={number: epoch_ms(at) for number, at in role_log.put_at.items()},
+            put_ms={} if self._log is None else {number: epoch_ms(at) for number, at in self._log.put_at.items()},
             heard_ms={one: epoch_ms(heard.heard_at) for one, heard in parts.heard(self.place).items()},
             damaged_since_ms=self.holder_watch.since_ms,
         )
-        entry = None if role_log.newest is None else role_log.newest.entry
-        self.due_ms = turn_due_ms(entry, told, self._times, parts.instances)
-        return judge(entry, told, self._times, parts.instances, begins_first=parts.begins_first)
+        self.due_ms = turn_due_ms(self._entry, told, self._times, parts.instances)
+        return judge(self._entry, told, self._times, parts.instances, begins_first=parts.begins_first)
 
     def _check_freshness(self) -> None:
         for reading in self.readings.values():
@@ -309,10 +311,7 @@ class PartitionTurn:
         pump = next((one for one in parts.pumps if self._key not in one.feeds), None)
         if pump is None or parts.sink.clock() < self._open_again_s:
             return
-        newest, left = self._log.newest, self._left.get(generation)
-        begun = begun_moment(
-            parts, self.place, generation, None if newest is None else newest.entry, self._log.put_at, left
-        )
+        begun = begun_moment(parts, self.place, generation, self._log, self._left.get(generation))
         reading = OpenReading(
             generation=generation,
             clock=parts.clock,

@@ -46,7 +46,7 @@ def survey_of(
     def ask(places: Collection[RolePlace]) -> Mapping[RolePlace, LogBounds]:
         return {} if bounds is None else dict.fromkeys(places, bounds)
 
-    return ClearingSurvey.of(bucket.archive, rules, PIN_MS, ask, catalog=put_here(bucket.archive))
+    return ClearingSurvey(bucket.archive, rules, PIN_MS, ask, catalog=put_here(bucket.archive))
 
 
 def clear(
@@ -133,7 +133,7 @@ def test_each_decision_reads_in_this_order_and_each_delete_comes_after_a_new_loo
         return delete(keys)
 
     monkeypatch.setattr(store, "delete", delete_and_note)
-    assert clear_copies(ClearingSurvey.of(bucket.archive, RULES, PIN_MS, ask, catalog=catalog), [PLACE], NOW_MS).cleared
+    assert clear_copies(ClearingSurvey(bucket.archive, RULES, PIN_MS, ask, catalog=catalog), [PLACE], NOW_MS).cleared
     assert seen == ["entries", "copies", "facts", "pins", "log", "entries", "pins", "delete"]
 
 
