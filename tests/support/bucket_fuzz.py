@@ -33,7 +33,7 @@ from archiver.archive.copies.moments import (
     NotedLimits,
     clear_old_moments,
     put_moments,
-    read_moments,
+    read_notes,
 )
 from archiver.archive.copies.roles import Generation, RolePlace, read_newest_entry
 from archiver.archive.format.control import append_fact, encode_fact
@@ -383,7 +383,7 @@ _INSTANCES = ArchiverConfig.model_validate({
 def _read_moments(store: MemoryStore) -> None:
     """Of what is not told, a problem is."""
     problems: list[str] = []
-    found = read_moments(Archive(store, LAYOUT), "blue", problems.append)
+    found = read_notes(Archive(store, LAYOUT), "blue", problems.append).heard
     assert len(found) <= MOST_MOMENTS
     if problems:
         raise CorruptSegmentError(problems[0])

@@ -140,7 +140,7 @@ class StatusReader:
         problems += told
         notes = {one: read_notes(self.archive, one, problems.append) for one in self._instances()}
         limits = self._take_limits(notes)
-        heard = heard_by_place({one: told.heard for one, told in notes.items()})
+        heard = heard_by_place(notes)
         survey = self._survey(facts)
         surveyed = [one for name in sorted(names) for one in survey.survey(name, self.now_ms)]
         known = {one.place for one in surveyed}

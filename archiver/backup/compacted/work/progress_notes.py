@@ -19,7 +19,7 @@ from archiver.archive.copies.moments import (
     heard_by_place,
     moment_stream,
     put_moments,
-    read_moments,
+    read_notes,
 )
 from archiver.archive.copies.roles import Generation, RolePlace
 from archiver.archive.format.handle import Archive
@@ -70,7 +70,7 @@ class ProgressNotes:
         archive, note = self._archive, self._next_note
         self._next_note = note.following
         await self._pool.call(self._put, note, moments, left)
-        told = {one: await self._pool.call(read_moments, archive, one) for one in self._instances}
+        told = {one: await self._pool.call(read_notes, archive, one) for one in self._instances}
         self._heard = heard_by_place(told)
         try:
             await self._pool.call(clear_old_moments, archive, self._name, *note, self._clock.earliest_now_ms())
