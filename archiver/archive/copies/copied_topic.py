@@ -324,7 +324,7 @@ class CopiedTopic:
         strange = [
             one
             for one in reading.stretches
-            if one.generation is not None and not self._logs.was_read(one.life, number, one.generation)
+            if one.generation is not None and not self._logs.was_complete(one.life, number, one.generation)
         ]
         if not is_order or strange:
             what = f"generation {strange[0]}" if strange else "no order of offsets"

@@ -6,12 +6,12 @@ which objects were read. Entries, listings, pins and log ends are read for each 
 
 import hashlib
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from archiver.archive.copies.copy_listings import CopyInstances, list_copy_objects
+from archiver.archive.copies.copy_listings import CopyInstances, ListedCopies, list_copies, list_copy_objects
 from archiver.archive.copies.copy_proof import settled_ends
 from archiver.archive.copies.roles import (
     HISTORY,
@@ -32,8 +32,6 @@ from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.segment_facts import HoleCause, SegmentFacts, named_facts
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.store.port import ListedObject, ReadBuffer
-
-ListedCopies = Mapping[RolePlace, Mapping[Generation, Sequence[ListedSegment]]]
 
 
 class ReadersEnd(NamedTuple):
@@ -112,13 +110,7 @@ class CopyCatalog:
 
     def list_life(self, topic: str, life: int) -> ListedCopies:
         """List the objects of all copies of a topic in one life, of any instance."""
-        found: dict[RolePlace, dict[Generation, list[ListedSegment]]] = {}
-        for instance in self._instances():
-            prefix = self.archive.layout.copied_topic_prefix(instance, topic, life)
-            for copy, listed in list_copy_objects(self.archive, prefix):
-                generations = found.setdefault(RolePlace.of_copy(copy), {})
-                generations.setdefault(Generation.of_copy(copy), []).append(listed)
-        return found
+        return list_copies(self.archive, self._instances(), topic, life)
 
     def list_copy(self, copy: CopyKey) -> list[ListedSegment]:
         """List the objects of one copy."""
@@ -166,8 +158,7 @@ class CopyCatalog:
     def forget_others(self, places: Collection[RolePlace], copies: ListedCopies) -> None:
         """Forget copies of these partitions that are no longer listed."""
         for copy in list(self._known):
-            place = RolePlace.of_copy(copy)
-            if place in places and Generation.of_copy(copy) not in copies.get(place, {}):
+            if RolePlace.of_copy(copy) in places and copy not in copies.get(copy.partition, {}):
                 del self._known[copy]
 
     def forget_facts(self, copy: CopyKey) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from archiver.archive.copies.archived_topic import CopyReading, CopyStretch
-from archiver.archive.copies.copy_listings import CopyInstances, CopyListings
+from archiver.archive.copies.copy_listings import CopyInstances, ListedCopies, list_copies
 from archiver.archive.copies.copy_proof import (
     WAYS_ON,
     Settled,
@@ -95,7 +95,8 @@ class CopyReader:
         self._archive = logs.archive
         self._topic = logs.topic
         self._history = history
-        self._listings = CopyListings(logs.archive, logs.topic, instances)
+        self._instances = instances
+        self._lives: dict[int, ListedCopies] = {}  # as listed
         self._arranged: dict[CopyKey, _Arranged] = {}
 
     def read_by(self, entries: Mapping[int, LifeEntry]) -> dict[int, ReadPartition]:
@@ -197,7 +198,6 @@ class CopyReader:
         doubts = {number: doubt for number, one in entries.items() if (doubt := self._doubt(number, one))}
         for number, doubt in doubts.items():
             doubt.other = self._other_read(number, entries[number], doubt)
-        self._listings.load_others((one.life, number) for number, one in entries.items())
         others = {number: self._others(number, entries[number]) for number in entries}
         wanted: dict[CopyKey, ListedPartition] = {}
         for number, copies in others.items():
@@ -274,8 +274,13 @@ class CopyReader:
     def _others(self, number: int, one: LifeEntry) -> dict[CopyKey, ListedPartition]:
         """Return the listed copies of a partition that its entry does not name for reading."""
         named = {self._key(number, one.life, whose) for whose in (one.entry.holder, one.entry.replaced)}
-        known = self._listings.known((one.life, number))
-        return {copy: listed for copy, listed in known if copy not in named}
+        return {copy: listed for copy, listed in self._copies(number, one.life).items() if copy not in named}
+
+    def _copies(self, number: int, life: int) -> Mapping[CopyKey, ListedPartition]:
+        """Return all copies of a partition. A life is listed once."""
+        if life not in self._lives:
+            self._lives[life] = list_copies(self._archive, self._instances.names(), self._topic, life)
+        return self._lives[life].get(number, {})
 
     # --- objects of generations, and under `topics/`
 
@@ -303,8 +308,7 @@ class CopyReader:
         keys = dict.fromkeys(
             key for one in wanted if (key := self._key(*one)) is not None and key not in self._arranged
         )
-        self._listings.load(keys)
-        listed = {key: found for key in keys if (found := self._listings.of(key)) is not None}
+        listed = {key: found for key in keys if (found := self._copies(key.partition, key.life).get(key)) is not None}
         self._arranged |= dict.fromkeys(keys, _Arranged(EMPTY_PARTITION, ())) | self._ask(listed)
 
     def _ask(self, listed: Mapping[CopyKey, ListedPartition]) -> dict[CopyKey, _Arranged]:

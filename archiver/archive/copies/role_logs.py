@@ -100,10 +100,6 @@ class RoleLogs:
             passed += [one for one in numbers[1:] if one >= before]
             numbers = [one for one in numbers[1:] if one < before]
 
-    def was_read(self, life: int, partition: int, generation: Generation) -> bool:
-        """Return whether an entry calls a generation complete: as the current copy, or as the replaced copy."""
-        return any(_calls_complete(entry, generation) for entry in self.holders(life, partition))
-
     def was_complete(self, life: int, partition: int, generation: Generation) -> bool | None:
         """Return whether any entry since a generation began calls it complete; None if the log has too many entries to read."""
         numbers = self._since(life, partition, generation)

@@ -525,7 +525,7 @@ def test_reading_copies_takes_few_requests(position: int) -> None:
     assert [problems(found, number) for number in range(4)] == [[]] * 4
     assert len(store.entries) == 4  # the newest of each
     is_marker = position > 90
-    assert len(store.listed) == 8  # of both instances; no other one is looked for
+    assert store.listed == ["compacted/", "compacted/a/topics/t/", "compacted/b/topics/t/"]
     assert len(store.asked) == 8 + 4 * is_marker
 
 

@@ -1,6 +1,6 @@
 """Decides which generations may be deleted: never the current copy, the candidate, or a copy with later offsets."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,9 +8,7 @@ from archiver.archive.copies.copy_catalog import CopyState
 from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RoleLog, RolePlace
 from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.format.store_clock import from_epoch_ms
-from archiver.archive.segments.listing import ListedSegment
-
-Objects = Mapping[Generation, Sequence[ListedSegment]]
+from archiver.archive.segments.listing import ListedPartition
 
 
 def is_left(entry: RoleEntry, generation: Generation) -> bool:
@@ -95,7 +93,7 @@ class Situation:
     """
 
     role_log: RoleLog
-    objects: Objects
+    objects: Mapping[Generation, ListedPartition]
     now_ms: int  # of the store's clock, at the latest
     standing: tuple[StandingCopy, ...] = ()
     holder: CopyState | None = None  # None: not read

@@ -10,7 +10,7 @@ for the next one. Objects that appear below a generation's prefix after the list
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -127,7 +127,7 @@ def _delete(
         reach("clearing.looked")
         return ""
 
-    objects, deleted = _within(archive, one, generation), list[ListedSegment]()
+    objects, deleted = one.objects[generation], list[ListedSegment]()
     for start in range(0, len(objects), _BATCH):
         batch = objects[start : start + _BATCH]
         try:
@@ -162,12 +162,3 @@ def _is_restored(survey: ClearingSurvey, one: Situation, generation: Generation)
         log.warning("%s: nothing of it is cleared for now: %s", one.place.stream, error)
         return True
     return bool(pins.unreadable) or one.place.copy_key(generation) in pins.restores
-
-
-def _within(archive: Archive, one: Situation, generation: Generation) -> Sequence[ListedSegment]:
-    """Return the listed objects of a generation. Checks their prefix once more: no other object may be deleted."""
-    prefix = archive.layout.copy_prefix(one.place.copy_key(generation))
-    strangers = [item.item.key for item in one.objects[generation] if not item.item.key.startswith(prefix)]
-    if strangers:
-        raise ArchiverError(f"{strangers[0]}: is not below {prefix}, and is not deleted")
-    return one.objects[generation]

@@ -8,11 +8,12 @@ from archiver.archive.copies.copy_catalog import NOTHING, CopyCatalog, CopyState
 from archiver.archive.copies.role_logs import read_role_logs
 from archiver.archive.copies.roles import CompleteCopy, Generation, RoleLog, RolePlace, read_entry
 from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import CopyKey
 from archiver.archive.restores.restore_pins import PinnedCopies, RestorePins
+from archiver.archive.segments.listing import ListedPartition
 from archiver.backup.compacted.clearing.clearing_rules import (
     ClearingRules,
     LogBounds,
-    Objects,
     Situation,
     StandingCopy,
     early_reasons,
@@ -69,7 +70,7 @@ class ClearingSurvey:
     def _survey_life(self, topic: str, life: int, logs: Mapping[RolePlace, RoleLog], now_ms: int) -> list[Situation]:
         copies = self.catalog.list_life(topic, life)
         self.catalog.forget_others(logs.keys(), copies)
-        surveyed = [_standing(log, copies.get(place, {}), now_ms) for place, log in logs.items()]
+        surveyed = [_standing(log, copies.get(place.partition, {}), now_ms) for place, log in logs.items()]
         if any(self._may_go(one) for one in surveyed):
             surveyed = self._ask(surveyed, now_ms)
         return surveyed
@@ -141,7 +142,8 @@ def _with_pins(one: Situation, pins: PinnedCopies, log: LogBounds | None) -> Sit
     return replace(one, standing=standing, doubts=doubts, log=log)
 
 
-def _standing(log: RoleLog, objects: Objects, now_ms: int) -> Situation:
+def _standing(log: RoleLog, copies: Mapping[CopyKey, ListedPartition], now_ms: int) -> Situation:
+    objects = {Generation.of_copy(copy): listed for copy, listed in copies.items()}
     if isinstance(log.told, NotWholeError):
         return Situation(role_log=log, objects=objects, now_ms=now_ms, problem=str(log.told))
     standing = tuple(_standing_copy(log, generation) for generation in sorted(objects, key=_by_number))

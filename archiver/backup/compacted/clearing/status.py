@@ -297,13 +297,13 @@ def _generations(one: Situation, heard: Heard, rules: ClearingRules) -> Iterator
         told = heard.get(one.place, {}).get(generation)
         is_gone_by = is_left(entry, generation)
         since = entry.switched or 0 if generation == holder else generation.number
-        objects = one.objects.get(generation, ())
+        objects = one.objects.get(generation)
         yield GenerationStatus(
             generation=generation,
             role="active" if generation == holder else "left" if is_gone_by else "catch-up",
             since_ms=left_ms[generation] if is_gone_by else log.put_ms(since),
-            objects=len(objects),
-            bytes=sum(listed.item.size for listed in objects),
+            objects=0 if objects is None else len(objects),
+            bytes=0 if objects is None else int(objects.size.sum()),
             heard_ms=None if told is None else epoch_ms(told.heard_at),
             moment_ms=None if told is None or told.moment is None else told.moment.at_ms,
             kept=kept.get(generation, ()),

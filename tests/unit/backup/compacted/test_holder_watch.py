@@ -107,18 +107,6 @@ def test_an_object_that_tells_nothing_is_damage_until_it_is_brought_back() -> No
     assert bench.since_ms is None
 
 
-def test_a_copy_that_was_replaced_while_it_was_looked_over_is_not_damaged() -> None:
-    bench = Bench()
-    entry, holder = bench.entry, bench.entry.holder
-    assert isinstance(holder, CompleteCopy)
-    bench.put(4, entries.begin(entry, 4, "a", has_history=False))
-    bench.put(5, entries.switch(bench.entry, 5, copy_of("a4", 33)))
-    bench.store.delete(bench.keys)
-    bench.watch.look(holder, 5.0, DAY_MS)
-    assert not bench.watch.problem
-    assert bench.since_ms is None
-
-
 def test_what_was_found_of_a_former_holder_is_forgotten() -> None:
     bench = Bench()
     bench.store.delete(bench.keys[:1])

@@ -1,6 +1,8 @@
 """What a process of an instance counts and shows at a scrape, beside what a backup shows."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 from archiver.backup.compacted.clearing.alarms import AlarmKind
 from archiver.backup.compacted.turn.turn_decisions import PASSIVATE, Role
@@ -8,9 +10,7 @@ from archiver.backup.compacted.work.instance_metrics import (
     INSTANCE_METRICS,
     NOTHING_SEEN,
     CopyCounts,
-    FillState,
     InstanceMetrics,
-    TurnState,
 )
 from archiver.backup.reports.metrics import METRICS, Metrics
 from tests.unit.backup.test_metrics import Series, at, scrape, series_of
@@ -18,17 +18,29 @@ from tests.unit.backup.test_metrics import Series, at, scrape, series_of
 NOW_MS = 1_700_000_000_000
 
 
-def turn(role: Role, *fills: FillState, since_ms: int | None = None, due_ms: int | None = None) -> TurnState:
-    return TurnState(topic="orders", role=role, role_since_ms=since_ms, due_ms=due_ms, fills=fills)
+def turn(
+    role: Role,
+    *fills: SimpleNamespace,
+    holds: int | None = None,
+    since_ms: int | None = None,
+    due_ms: int | None = None,
+) -> Any:  # noqa: ANN401
+    """A partition's turn: its readings have the numbers 1, 2."""
+    return SimpleNamespace(
+        source=SimpleNamespace(topic="orders"),
+        turn=SimpleNamespace(role=role, holds=holds),
+        role_since_ms=since_ms,
+        due_ms=due_ms,
+        readings=dict(enumerate(fills, 1)),
+    )
 
 
-def fill(role: Role, position: int, *, high_watermark: int | None = None, is_unsure: bool = False) -> FillState:
-    return FillState(role=role, position=position, high_watermark=high_watermark, is_unsure=is_unsure)
+def fill(position: int, *, high_watermark: int | None = None, is_unsure: bool = False) -> SimpleNamespace:
+    feed = SimpleNamespace(writer=SimpleNamespace(durable_position=position), high_watermark=high_watermark)
+    return SimpleNamespace(feed=feed, is_unsure=is_unsure)
 
 
-def shown(
-    turns: Sequence[TurnState], counts: InstanceMetrics | None = None, standing: CopyCounts = NOTHING_SEEN
-) -> Series:
+def shown(turns: Sequence[Any], counts: InstanceMetrics | None = None, standing: CopyCounts = NOTHING_SEEN) -> Series:
     metrics = counts or InstanceMetrics(lambda: turns, lambda: standing, lambda: NOW_MS)
     return series_of(metrics.registry)
 
@@ -55,8 +67,8 @@ def test_the_oldest_role_and_the_soonest_turn_are_shown() -> None:
 
 
 def test_generations_that_are_filled_are_summed_up_by_what_they_are_for() -> None:
-    two = (fill(Role.ACTIVE, 70, high_watermark=100), fill(Role.CATCH_UP, 10, high_watermark=100, is_unsure=True))
-    series = shown([turn(Role.ACTIVE, *two), turn(Role.ACTIVE, fill(Role.ACTIVE, 5))])
+    two = (fill(70, high_watermark=100), fill(10, high_watermark=100, is_unsure=True))
+    series = shown([turn(Role.ACTIVE, *two, holds=1), turn(Role.ACTIVE, fill(5), holds=1)])
 
     def both(name: str) -> list[float]:
         return [series[at(f"archiver_compacted_{name}", topic="orders", role=role)] for role in ("active", "catch-up")]
