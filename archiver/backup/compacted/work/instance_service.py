@@ -15,7 +15,7 @@ from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn.events import CoordinationEvent
 from archiver.backup.compacted.turn.role_listings import RoleListings
 from archiver.backup.compacted.turn.turn_decisions import Role
-from archiver.backup.compacted.turn.turn_schedule import TurnTimes, turn_stagger_ms
+from archiver.backup.compacted.turn.turn_schedule import TurnTimes
 from archiver.backup.compacted.work.clearer import Clearer
 from archiver.backup.compacted.work.coordination import Coordination
 from archiver.backup.compacted.work.instance_metrics import InstanceMetrics
@@ -63,7 +63,7 @@ class InstanceService(GroupWorker):
         self._request = request
         self._config = request.config
         self._clock = StoreClock()
-        self._notes = ProgressNotes(self.archive, request.name, request.config, self._clock, self.troubles)
+        self._notes = ProgressNotes(self.archive, request.name, request.config, self._clock)
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
         self._hinted_again_s: dict[TopicPartition, float] = {}  # time from which a hint wakes a partition again
@@ -206,7 +206,6 @@ class InstanceService(GroupWorker):
             lambda: self.topics.terms[key[0]],
             earlier=[one.life for one in fact.lineage(life.life, key[1]) if one.life != life.life],
             history_begin=0 if branch is None else branch.offset,
-            stagger_ms=turn_stagger_ms(key[0], key[1], self._config.length_ms),
             report_end=self._note_end,
         )
         self.turns[key] = turn

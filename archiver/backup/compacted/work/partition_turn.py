@@ -35,7 +35,7 @@ from archiver.backup.compacted.turn.turn_decisions import (
     spell_role,
     would_begin,
 )
-from archiver.backup.compacted.turn.turn_schedule import Told, judge, share_of, turn_due_ms
+from archiver.backup.compacted.turn.turn_schedule import Told, judge, share_of, turn_due_ms, turn_stagger_ms
 from archiver.backup.compacted.work.copy_feeds import begun_moment, open_feed, progress_of, pump_of, resume, settle
 from archiver.backup.compacted.work.turn_inputs import Parts, Terms
 from archiver.backup.opening.role_watch import place_of
@@ -66,7 +66,6 @@ class PartitionTurn:
         *,
         earlier: Sequence[int] = (),
         history_begin: int = 0,
-        stagger_ms: int = 0,
         report_end: Callable[["PartitionTurn", ArchiverError], None],
     ) -> None:
         self.source = source
@@ -76,6 +75,7 @@ class PartitionTurn:
         self.error: ArchiverError | None = None  # of the last survey
         self._parts = parts
         self._terms = terms
+        stagger_ms = turn_stagger_ms(source.topic, source.partition, parts.times.length_ms)
         self._times = replace(parts.times, stagger_ms=stagger_ms)
         self._earlier = earlier  # the lives that this one continues
         self._history_begin = history_begin
@@ -212,7 +212,8 @@ class PartitionTurn:
             number=-1 if role_log is None else role_log.number,
             entry=entry,
             readers_end=readers_end,
-            has_history=role_log is None and await parts.pool.call(self._has_history),
+            has_history=role_log is None
+            and await parts.pool.call(parts.catalog.has_history, place, self._earlier, self._history_begin),
             ends=ends,
             dues=self._dues(),
         )
@@ -230,9 +231,6 @@ class PartitionTurn:
             except ArchiverError as error:
                 line = f"{self.source}: the copy that is read could not be looked over: {error}"
                 parts.sink.troubles.note(error, line, ("look", *self._key))
-
-    def _has_history(self) -> bool:
-        return self._parts.catalog.has_history(self.place, self._earlier, self._history_begin)
 
     def _give_up(self, generation: int) -> None:
         if self.turn.readings[generation].is_given_up:
@@ -331,14 +329,10 @@ class PartitionTurn:
         self.readings[generation] = reading
         self._left.pop(generation, None)
         self._tell(Opened(generation, feed.writer.objects_end, not reading.is_unsure))
-        self._tell_position(reading)
+        reading.note_set_back(feed)  # a copy that begins above offset 0 has nothing before: the log begins there
+        reading.report_durable()
         pump.add(feed)
         reach("reading.opened")
-
-    def _tell_position(self, reading: OpenReading) -> None:
-        """Report the position to the turn: a copy that begins above offset 0 has nothing before: the log begins there."""
-        reading.note_set_back(reading.feed)
-        reading.report_durable()
 
     def _own(self, generation: int) -> Generation:
         return Generation(instance=self._parts.instance, number=generation)

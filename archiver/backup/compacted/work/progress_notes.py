@@ -25,7 +25,6 @@ from archiver.archive.copies.roles import Generation, RolePlace
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import StoreClock, since_boot_s
 from archiver.backup.compacted.work.partition_turn import PartitionTurn
-from archiver.backup.reports.troubles import Troubles
 from archiver.config.model import CompactedConfig
 from archiver.errors import StoreError, StoreTemporaryError
 from archiver.process.running.failpoints import reach
@@ -38,19 +37,15 @@ log = logging.getLogger(__name__)
 class ProgressNotes:
     """The notes of one process of instance `name`. Used on the loop."""
 
-    def __init__(
-        self, archive: Archive, name: str, config: CompactedConfig, clock: StoreClock, troubles: Troubles
-    ) -> None:
+    def __init__(self, archive: Archive, name: str, config: CompactedConfig, clock: StoreClock) -> None:
         self._archive = archive
         self._name = name
         self._instances = config.instances
         self._clock = clock
-        self._troubles = troubles
         self._limits = _limits_of(config)
         self._pool = Workers(2, "moments")  # must not wait behind slow work
         self._next_note = first_note()
         self._uncleared = ""  # why old notes could not be deleted
-        self._has_warned_uncleared = False
         # Generations that this process has left, and until when it notes them.
         self._left: dict[GenerationPlace, tuple[LeftNote, float]] = {}
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
@@ -75,9 +70,7 @@ class ProgressNotes:
         try:
             await self._pool.call(clear_old_moments, archive, self._name, *note, self._clock.earliest_now_ms())
         except (StoreError, StoreTemporaryError) as error:  # only space is lost
-            # Other work reports an outage of the store. A repeated failure here alone means a missing permission.
-            if str(error) == self._uncleared and not self._has_warned_uncleared and not self._troubles.is_any:
-                self._has_warned_uncleared = True
+            if str(error) != self._uncleared:
                 log.warning("%s; what it has noted of its reading before stays", error)
             self._uncleared = str(error)
 
