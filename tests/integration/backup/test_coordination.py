@@ -140,21 +140,6 @@ def test_what_was_told_before_is_not_heard(fresh: Broker) -> None:
     asyncio.run(run())
 
 
-def test_many_events_are_told(fresh: Broker) -> None:
-    settings = settings_of(fresh.bootstrap)
-    places = {RolePlace(topic="t" * 249, life=0, partition=number) for number in range(100)}
-
-    async def run() -> None:
-        async with started(settings) as ours, started(settings) as theirs:
-            for place in places:
-                await ours.tell(event(place))
-            found: set[RolePlace] = set()
-            while found != places:
-                found |= await heard(theirs)
-
-    asyncio.run(run())
-
-
 def test_what_is_no_event_is_ignored(fresh: Broker) -> None:
     """Whoever may write to the topic may write anything, also as a transaction, or compressed to nearly nothing."""
     settings = settings_of(fresh.bootstrap)
@@ -196,19 +181,6 @@ def test_a_topic_that_is_made_again_is_found_again(fresh: Broker) -> None:
                     await ours.tell(event())
                     await asyncio.wait([waiting], timeout=0.5)
             assert waiting.result() == {PLACE}
-
-    asyncio.run(run())
-
-
-def test_waiting_can_be_given_up(fresh: Broker) -> None:
-    settings = settings_of(fresh.bootstrap)
-
-    async def run() -> None:
-        async with started(settings) as ours, started(settings) as theirs:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(theirs.hints(), 0.5)
-            await ours.tell(event())
-            assert await heard(theirs) == {PLACE}
 
     asyncio.run(run())
 
@@ -275,21 +247,6 @@ def test_a_refusal_is_told_once_and_nothing_is_raised(
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("archiver")]
     assert told in line
     assert line.endswith("and look now and then, which is slower and enough")
-
-
-def test_with_these_rights_all_works(secure: SecureBroker, caplog: pytest.LogCaptureFixture) -> None:
-    with suppress(KafkaError):
-        delete_topic(secure.bootstrap, COORDINATION_TOPIC)
-    secure.grant(DESCRIBE, READ, WRITE, CREATE)
-
-    async def run() -> None:
-        async with started(of_user(secure)) as ours, started(of_user(secure)) as theirs:
-            await ours.tell(event())
-            assert await heard(theirs) == {PLACE}
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(run())
-    assert not [record for record in caplog.records if record.name.startswith("archiver")]
 
 
 @pytest.mark.installed

@@ -52,17 +52,6 @@ def test_it_is_looked_at_now_and_then_and_when_somebody_says_so() -> None:
     assert not bench.watch.is_due(8.0)
 
 
-def test_each_object_is_asked_once() -> None:
-    bench = Bench()
-    assert bench.look() == ""
-    assert bench.store.heads == 3
-    bench.bucket.fill("b2", [(30, 40)])
-    assert bench.look() == ""
-    assert bench.look() == ""
-    assert bench.store.heads == 4
-    assert bench.since_ms is None
-
-
 @pytest.mark.parametrize(
     ("gone", "told"),
     [(0, "has a gap at offset 0"), (1, "has a gap at offset 10"), (2, "has a gap at offset 20")],

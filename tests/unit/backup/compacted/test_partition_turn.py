@@ -146,22 +146,6 @@ def test_behind_the_last_number_of_a_role_log_nothing_is_begun_and_the_reason_is
         asyncio.run(turn._look_until_quiet())
 
 
-def test_a_number_never_comes_again_also_where_a_damaged_candidate_is_begun_anew() -> None:
-    """Its entry was deleted, and what it filled stands: whoever went on behind that would count as sure, and is not."""
-    stand = StandingCopies()
-    held = held_by_a(stand)
-    stand.fill("a0", [(0, 20)])
-    stand.note(2, entries.begin(held, 2, "b", has_history=False), NOW_MS)
-    stand.fill("b2", [(0, 10), (10, 20)], damaged=[10])
-    stand.fill("b3", [(0, 10)])
-    turn = turn_of(stand, "b")
-    with pytest.raises(CorruptSegmentError):
-        asyncio.run(turn._look_until_quiet())
-    with pytest.raises(KafkaTemporaryError, match="no broker"):
-        asyncio.run(turn._look_until_quiet())
-    assert newest(stand).candidate == generation("b4")
-
-
 def test_both_generations_of_a_partition_are_put_at_the_same_time_when_it_ends() -> None:
     """One after the other would take twice the time that a stop has, where the store hangs."""
 

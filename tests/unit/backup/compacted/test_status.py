@@ -9,9 +9,8 @@ import pytest
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.moments import MomentNote, NotedLimits, put_moments
 from archiver.archive.copies.roles import HISTORY, RoleEntry, RolePlace
-from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.topics import record_topic
-from archiver.backup.compacted.clearing.alarms import AlarmKind, alarms_in, spell_span
+from archiver.backup.compacted.clearing.alarms import AlarmKind, alarms_in
 from archiver.backup.compacted.clearing.clearing_rules import LogBounds, spell_ms
 from archiver.backup.compacted.clearing.status import CompactedStatus, PartitionStatus, StatusReader
 from archiver.backup.compacted.turn.turn_schedule import turn_stagger_ms
@@ -204,14 +203,6 @@ def test_before_the_first_copy_is_complete(text: str, *, has_history: bool) -> N
     assert [found.role for found in only(status).generations] == ["catch-up"]
 
 
-def test_an_ended_life_needs_no_turns() -> None:
-    bucket, _ = turned(is_sure=False)
-    record(bucket, {"cleanup.policy": "compact"}, topic_id="another")
-    one = only(status := read(bucket))
-    assert (one.is_live, one.due_ms) == (False, None)
-    assert alarms(status) == {}
-
-
 def test_a_topic_that_is_compacted_no_longer_needs_no_turns() -> None:
     bucket, _ = turned()
     record(bucket, {"cleanup.policy": "delete", "delete.retention.ms": str(DAY_MS)})
@@ -220,11 +211,12 @@ def test_a_topic_that_is_compacted_no_longer_needs_no_turns() -> None:
 
 
 def test_nobody_catches_up_in_a_life_that_has_ended() -> None:
-    bucket, log = turned()
+    bucket, log = turned(is_sure=False)
     bucket.note(4, entries.begin(log, 4, "a", has_history=False), NOW_MS - HOUR_MS)
     assert [one.candidate for one in read(bucket).partitions] == [generation("a4")]
     record(bucket, {"cleanup.policy": "compact"}, topic_id="U")
-    assert [(one.is_live, one.candidate) for one in read(bucket).partitions] == [(False, None)]
+    one = only(status := read(bucket))
+    assert (one.is_live, one.candidate, one.due_ms, alarms(status)) == (False, None, None, {})
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_goes_on() -> None:
@@ -253,11 +245,6 @@ def test_both_printers() -> None:
     third = next(one for one in row["partitions"] if (one["life"], one["partition"]) == (0, 3))
     assert third["holder"] == {"instance": "b", "generation": 2, "next": 30, "position": 33, "is_sure": True}
     assert (third["lag"], third["log_end"], third["generations"][0]["role"]) == (7, 40, "left")
-
-
-def test_durations_and_turns_are_spelled_and_spread() -> None:
-    assert [spell_span(one) for one in (30 * HOUR_MS, 3 * DAY_MS, 90_000, 119_999)] == ["30 h", "3 d", "90 s", "119 s"]
-    assert epoch_ms(at_ms(5)) == 5
 
 
 def test_a_history_that_may_lack_deletions_is_an_alarm() -> None:
