@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from archiver.archive.copies.copy_listings import CopyInstances, ListedCopies, list_copies, list_copy_objects
+from archiver.archive.copies.copy_listings import ListedCopies, list_copies, list_copy_objects, list_instances
 from archiver.archive.copies.copy_proof import settled_ends
 from archiver.archive.copies.roles import (
     HISTORY,
@@ -110,7 +110,7 @@ class CopyCatalog:
 
     def list_life(self, topic: str, life: int) -> ListedCopies:
         """List the objects of all copies of a topic in one life, of any instance."""
-        return list_copies(self.archive, self._instances(), topic, life)
+        return list_copies(self.archive, list_instances(self.archive), topic, life)
 
     def list_copy(self, copy: CopyKey) -> list[ListedSegment]:
         """List the objects of one copy."""
@@ -119,7 +119,7 @@ class CopyCatalog:
     def highest_generation(self, place: RolePlace) -> int:
         """Return the highest number of a generation with an object, of any instance; -1: none."""
         store, layout, highest = self.archive.store, self.archive.layout, -1
-        for instance in self._instances():
+        for instance in list_instances(self.archive):
             some = place.copy_key(Generation(instance=instance, number=0))
             parent = layout.copy_prefix(some).removesuffix("/").rpartition("/")[0] + "/"
             copies = (layout.parse_copy(f"{parent}{name}/") for name in store.list_directories(parent))
@@ -127,9 +127,6 @@ class CopyCatalog:
             # No entry has begun a generation with a higher number.
             highest = max([highest, *(number for number in numbers if number < LAST_FACT_NUMBER)])
         return highest
-
-    def _instances(self) -> Collection[str]:
-        return CopyInstances(self.archive).names()
 
     # --- wholeness
 
@@ -200,10 +197,6 @@ class CopyCatalog:
 
     # --- ends
 
-    def position_for_writers(self, copy: CopyKey) -> ArchivedEnd:
-        """Return the next offset for a writer of a copy."""
-        return position_of_copy(self.archive, copy)
-
     def end_for_readers(self, place: RolePlace, entry: RoleEntry, history_begin: int = 0) -> ReadersEnd:
         """Return the end of the current copy, and its tail. `history_begin`: the begin of the partition's life under `topics/`."""
         # Without a current copy, readers have the history under `topics/`.
@@ -223,7 +216,7 @@ class CopyCatalog:
         copy = place.copy_key(holder.generation) if isinstance(holder, CompleteCopy) else None
         try:
             if copy is not None:
-                return self.position_for_writers(copy)
+                return position_of_copy(self.archive, copy)
             return position_of(self.archive, place.topic, place.life, place.partition)
         except CorruptSegmentError:
             keys = (one.key for one in self.list_copy(copy)) if copy is not None else self._list_history(place)

@@ -38,15 +38,6 @@ def list_copies(archive: Archive, instances: Collection[str], topic: str, life: 
     return found
 
 
-class CopyInstances:
-    """The instances with copies in the archive, listed on demand, once for all topics of a command."""
-
-    def __init__(self, archive: Archive) -> None:
-        self._archive = archive
-        self._names: frozenset[str] | None = None
-
-    def names(self) -> frozenset[str]:
-        if self._names is None:
-            found = self._archive.store.list_directories(self._archive.layout.copies_root)
-            self._names = frozenset(filter(is_instance, found))
-        return self._names
+def list_instances(archive: Archive) -> frozenset[str]:
+    """List the instances with copies in the archive."""
+    return frozenset(filter(is_instance, archive.store.list_directories(archive.layout.copies_root)))

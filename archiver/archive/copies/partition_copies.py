@@ -1,13 +1,13 @@
 """Reads partitions of compacted topics from their copies, as an entry of the role log decides (docs/format.md §11)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from archiver.archive.copies.archived_topic import CopyReading, CopyStretch
-from archiver.archive.copies.copy_listings import CopyInstances, ListedCopies, list_copies
+from archiver.archive.copies.copy_listings import ListedCopies, list_copies
 from archiver.archive.copies.copy_proof import (
     WAYS_ON,
     Settled,
@@ -88,7 +88,7 @@ class _Doubt(NamedTuple):
 class CopyReader:
     """Reads the copies of a topic, several partitions at once."""
 
-    def __init__(self, logs: RoleLogs, history: History, instances: CopyInstances) -> None:
+    def __init__(self, logs: RoleLogs, history: History, instances: Callable[[], Collection[str]]) -> None:
         self._logs = logs
         self._archive = logs.archive
         self._topic = logs.topic
@@ -275,7 +275,7 @@ class CopyReader:
     def _copies(self, number: int, life: int) -> Mapping[CopyKey, ListedPartition]:
         """Return all copies of a partition. A life is listed once."""
         if life not in self._lives:
-            self._lives[life] = list_copies(self._archive, self._instances.names(), self._topic, life)
+            self._lives[life] = list_copies(self._archive, self._instances(), self._topic, life)
         return self._lives[life].get(number, {})
 
     # --- objects of generations, and under `topics/`

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from archiver.archive.copies.roles import Generation, RolePlace, read_newest_entry
-from archiver.archive.format.handle import Archive
 from archiver.archive.notes.holds import delete_after_look
 from archiver.archive.segments.listing import ListedSegment
 from archiver.backup.compacted.clearing.clearing_rules import Situation, clearing_problems, judge_clearing
@@ -119,10 +118,9 @@ def _delete(
     survey: ClearingSurvey, one: Situation, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
 ) -> None:
     """Delete the listed objects of a generation in batches, while the conditions hold."""
-    archive = survey.archive
 
     def look() -> str:
-        if not goes_on() or not _is_newest(archive, one) or _is_restored(survey, one, generation):
+        if not goes_on() or not _holds(survey, one, generation):
             return "what was decided on holds no longer"
         reach("clearing.looked")
         return ""
@@ -131,7 +129,7 @@ def _delete(
     for start in range(0, len(objects), _BATCH):
         batch = objects[start : start + _BATCH]
         try:
-            why, refused = delete_after_look(archive.store, [item.item.key for item in batch], look)
+            why, refused = delete_after_look(survey.archive.store, [item.item.key for item in batch], look)
         except StoreError as error:
             report.refused.append(str(error))
         else:
@@ -145,20 +143,13 @@ def _delete(
         report.cleared.append(Cleared(place=one.place, generation=generation, objects=len(deleted), bytes=size))
 
 
-def _is_newest(archive: Archive, one: Situation) -> bool:
+def _holds(survey: ClearingSurvey, one: Situation, generation: Generation) -> bool:
+    """Return whether the newest entry is still the surveyed one, and no unfinished restore may read the generation."""
     try:
-        newest = read_newest_entry(archive, one.place)
+        newest = read_newest_entry(survey.archive, one.place)
+        pins = survey.read_pins(one.now_ms)
     except (NotWholeError, StoreError, StoreTemporaryError) as error:
         log.warning("%s: nothing of it is cleared for now: %s", one.place.stream, error)
         return False
-    return newest is not None and (newest.number, newest.entry) == (one.number, one.entry)
-
-
-def _is_restored(survey: ClearingSurvey, one: Situation, generation: Generation) -> bool:
-    """Return whether an unfinished restore may read a generation by now."""
-    try:
-        pins = survey.read_pins(one.now_ms)
-    except (StoreError, StoreTemporaryError) as error:
-        log.warning("%s: nothing of it is cleared for now: %s", one.place.stream, error)
-        return True
-    return bool(pins.unreadable) or one.place.copy_key(generation) in pins.restores
+    is_newest = newest is not None and (newest.number, newest.entry) == (one.number, one.entry)
+    return is_newest and not pins.unreadable and one.place.copy_key(generation) not in pins.restores

@@ -11,6 +11,7 @@ from archiver.archive.copies.moments import LeftNote, Moment
 from archiver.archive.copies.roles import CompleteCopy, Generation, RoleLog, RolePlace
 from archiver.archive.format.layout import CopyKey
 from archiver.archive.format.store_clock import epoch_ms
+from archiver.archive.index.archived_end import position_of_copy
 from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.compacted.turn.reading import OpenReading
@@ -28,7 +29,7 @@ _STEP_S: Final = 0.02
 async def open_feed(parts: Parts, source: PartitionSource, copy: CopyKey, reading: OpenReading) -> Feed:
     """Return a feed that continues at the end of a copy's objects. Raises ArchiverError if they have a gap, or are a stranger's."""
     silences = parts.sink.silence_counter.silences  # a silence during the read must show at the put
-    end = await parts.pool.call(parts.catalog.position_for_writers, copy)
+    end = await parts.pool.call(position_of_copy, parts.archive, copy)
     if end.key:
         refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
     if end.gap is not None:
