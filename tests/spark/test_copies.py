@@ -13,17 +13,12 @@ from archiver.config.model import StorageConfig
 from archiver.spark import register
 from archiver.spark.session.spark_session import SQL_SETTINGS
 from archiver.spark.table.query import ask
-from tests.support.brokers import S3, Broker, Bucket
+from tests.support.brokers import S3, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.copied_topic import complete_copy, copy_partition, put_role_entry
-from tests.support.examples import ExampleWriter, Kind, until_compacted
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import s3_client
-from tests.support.java_oracle import JavaOracle
-from tests.support.raw_produce import produce_raw
-from tests.support.records import FAR_FUTURE_MS, NOW_MS, Rec
-from tests.support.reference_batch import batch_of, encode
-from tests.support.round_trip import archive_site
+from tests.support.records import NOW_MS, Rec
 from tests.support.spark_bucket import lend_bucket, own_daemon
 from tests.support.spark_rows import by_partition
 
@@ -151,30 +146,6 @@ def test_instances_and_history_do_not_mix(copies: Copies, swapped: str) -> None:
     assert copies.read(swapped, history=True) == {0: records_of("history", range(20))}
     with pytest.raises(PySparkException, match="options instance and history"):
         copies.read(swapped, history=True, instance="blue")
-
-
-@pytest.mark.kafka
-@pytest.mark.timeout(240)
-def test_a_log_that_is_compacted_again_and_again(
-    copies: Copies, broker_41: Broker, java_oracle: JavaOracle, topic: str, tmp_path: Path, seed: int
-) -> None:
-    bootstrap = broker_41.bootstrap
-    ExampleWriter(bootstrap, java_oracle).write(topic, Kind.COMPACTED, [seed, seed + 1], 200)
-    copies.archive.write_topic_fact(topic, partitions=2)
-    for generation in range(2):
-        log = until_compacted(java_oracle, bootstrap, topic).records
-        with archive_site(copies.new_bucket(), tmp_path) as made:
-            ends = made.back_up(bootstrap, topic)
-        for partition in range(2):
-            copy_partition(made.bucket, copies.archive.bucket, topic, partition, instance="blue", generation=generation)
-            until = ends[topic, partition].position
-            copies.complete(topic, partition, until, number=generation, generation=generation)
-        assert copies.read(topic) == log
-        again = [Rec(at, NOW_MS, 0, b"key-%d" % at, b"again") for at in range(20)]
-        for partition in range(2):  # the last ones, later than any, close the segment of those before
-            closing = [[Rec(0, FAR_FUTURE_MS + ms, 0, b"%d" % ms, b"")] for ms in (30_000_000, 40_000_000)]
-            batches = [encode(batch_of(part)) for part in (again, *closing)]
-            produce_raw(bootstrap, topic, batches, partition)
 
 
 # --- what is asked for, and what is fetched for it

@@ -6,25 +6,22 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from archiver.archive.copies import role_entries as entries
-from archiver.archive.copies.copy_catalog import CopyCatalog
 from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry, read_newest_entry
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn.role_listings import RoleListings
 from archiver.backup.compacted.turn.turn_schedule import TurnTimes
-from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.work.partition_turn import PartitionTurn
-from archiver.backup.compacted.work.turn_inputs import Parts, Terms
 from archiver.backup.reports.troubles import Troubles
 from archiver.process.running.workers import Workers
 from archiver.store.port import ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
+from tests.unit.backup.compacted.test_partition_turn import parts_of, turn_by
 
 INTERVAL_S = 0.2
 COUNT = 40
@@ -60,30 +57,17 @@ class Bench:
             put_entry(self.archive, one, 1, entries.switch(begun, 1, copy_of(OTHER, 0)))
 
     def turns(self, pool: Workers) -> list[PartitionTurn]:
-        clock = SimpleNamespace(earliest_ms=lambda _: self.now_ms, latest_ms=lambda _: self.now_ms)
-        parts = Parts(
-            instance=OWN,
-            instances=(OWN, OTHER),
-            begins_first=False,
+        parts = parts_of(
+            self.archive,
+            OWN,
             times=self.times,
             interval_s=INTERVAL_S,
-            client=cast("Any", None),
-            pumps=(),
-            sink=cast("Any", SimpleNamespace(archive=self.archive, clock=time.monotonic, troubles=Troubles())),
+            sink=SimpleNamespace(archive=self.archive, clock=time.monotonic, troubles=Troubles()),
             pool=pool,
-            catalog=CopyCatalog(self.archive),
             listings=RoleListings(self.archive, pool, time.monotonic, INTERVAL_S),
-            clock=cast("Any", clock),
-            heard=lambda _: {},
-            publish=lambda *_: None,
-            counts=InstanceMetrics(lambda: (), lambda: NOTHING_SEEN, lambda: self.now_ms),
+            clock=SimpleNamespace(earliest_ms=lambda _: self.now_ms, latest_ms=lambda _: self.now_ms),
         )
-        sources = (
-            PartitionSource(topic=one.topic, partition=one.partition, life=0, topic_id="A", cluster_id="c")
-            for one in self.places
-        )
-        terms = Terms(is_compacted=True, kept_ms=LONG_MS)
-        return [PartitionTurn(parts, source, lambda: terms, report_end=lambda *_: None) for source in sources]
+        return [turn_by(parts, one) for one in self.places]
 
     def newest(self, number: int) -> tuple[int, RoleEntry]:
         found = read_newest_entry(self.archive, place(number))
