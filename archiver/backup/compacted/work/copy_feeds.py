@@ -45,11 +45,7 @@ async def open_feed(parts: Parts, source: PartitionSource, copy: CopyKey, readin
 
 
 def begun_moment(
-    parts: Parts,
-    place: RolePlace,
-    generation: int,
-    role_log: RoleLog | None,
-    left: LeftNote | None,
+    parts: Parts, place: RolePlace, generation: int, role_log: RoleLog | None, left: LeftNote | None
 ) -> Moment | None:
     """Return the moment from which a generation continues; None: it broke the rule for good.
 
@@ -59,7 +55,8 @@ def begun_moment(
     copy = None if role_log is None else role_log.entry.holder
     if isinstance(copy, CompleteCopy) and copy.generation == own and not copy.is_sure:
         return None
-    heard, begun_at = parts.heard(place).get(own), None if role_log is None else role_log.put_at.get(generation)
+    heard = parts.notes.heard(place).get(own)
+    begun_at = None if role_log is None else role_log.put_at.get(generation)
     if left is not None:
         moment = left.moment
     elif heard is not None:

@@ -142,7 +142,7 @@ class InstanceService(GroupWorker):
             ),
             catalog=self._catalog,
             clock=self._clock,
-            heard=self._notes.heard,
+            notes=self._notes,
             publish=self._publish,
             counts=self._request.counts,
         )
@@ -224,7 +224,6 @@ class InstanceService(GroupWorker):
         turn = self._take(key)
         if turn is not None:
             turn.let_go()
-            self._notes.remember(turn)
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
         # The commit is for people: role logs and objects have all state.
@@ -232,8 +231,6 @@ class InstanceService(GroupWorker):
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
         await asyncio.gather(*(turn.close(RELEASE_S) for turn in closing))
-        for turn in closing:
-            self._notes.remember(turn)
         return hints
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
@@ -289,7 +286,7 @@ class InstanceService(GroupWorker):
                 self.troubles.note(as_ours(error, "moments"), line, "moments")
 
     async def _note(self) -> None:
-        await self._notes.note(self.turns.values())
+        await self._notes.note([note for turn in self.turns.values() for note in turn.notes()])
 
     async def _keep_clearing(self) -> None:
         """Clear former copies of the partitions that this process is active for."""

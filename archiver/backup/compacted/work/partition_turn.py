@@ -45,14 +45,11 @@ from archiver.backup.reports.troubles import cause_of_failure
 from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TopicGoneError
 from archiver.kafka.groups.group import Hint
 from archiver.process.output.defects import as_ours
-from archiver.process.running.backoff import Backoff
 from archiver.process.running.failpoints import reach
 
 log = logging.getLogger(__name__)
 
 _MOST_LOOKS: Final = 20  # in a row, while each put an entry
-_FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 300.0
 
 
 class PartitionTurn:
@@ -90,8 +87,6 @@ class PartitionTurn:
         self.holder_watch = HolderWatch(parts.catalog, self.place, first_s=first_s, every_s=every_s)
         self._cut_check = CutLogCheck(parts.client, source, clock=parts.sink.clock, patience_s=every_s)
         self._woken = asyncio.Event()
-        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        self._open_again_s = 0.0
         self._was_told: tuple[object, ...] = ()
 
     @property
@@ -253,7 +248,7 @@ class PartitionTurn:
             now_ms=parts.clock.earliest_ms(parts.sink.clock()),
             first_seen_ms=self._first_seen_ms or 0,
             put_ms={} if self._log is None else {number: epoch_ms(at) for number, at in self._log.put_at.items()},
-            heard_ms={one: epoch_ms(heard.heard_at) for one, heard in parts.heard(self.place).items()},
+            heard_ms={one: epoch_ms(heard.heard_at) for one, heard in parts.notes.heard(self.place).items()},
             damaged_since_ms=self.holder_watch.since_ms,
         )
         self.due_ms = turn_due_ms(self._entry, told, self._times, parts.instances)
@@ -307,7 +302,7 @@ class PartitionTurn:
         """Fill a generation from the end of its objects. If that fails, the next survey retries."""
         parts = self._parts
         pump = next((one for one in parts.pumps if self._key not in one.feeds), None)
-        if pump is None or parts.sink.clock() < self._open_again_s:
+        if pump is None:
             return
         begun = begun_moment(parts, self.place, generation, self._log, self._left.get(generation))
         reading = OpenReading(
@@ -321,13 +316,11 @@ class PartitionTurn:
             may_put=lambda: self.turn.may_put(generation),
             fresh=freshness.begun(begun or Moment(0, 0)),
             is_unsure=begun is None,
-            opened_s=parts.sink.clock(),
             set_back_ms=parts.clock.set_back_ms,
         )
         feed = await open_feed(parts, self.source, self.place.copy_key(self._own(generation)), reading)
         reading.watch(feed)
         self.readings[generation] = reading
-        self._left.pop(generation, None)
         self._tell(Opened(generation, feed.writer.objects_end, not reading.is_unsure))
         reading.note_set_back(feed)  # a copy that begins above offset 0 has nothing before: the log begins there
         reading.report_durable()
@@ -337,19 +330,19 @@ class PartitionTurn:
     def _own(self, generation: int) -> Generation:
         return Generation(instance=self._parts.instance, number=generation)
 
-    def notes(self) -> tuple[list[MomentNote], list[LeftNote]]:
-        """Return the progress of generations that are or were filled here."""
-        filled = [MomentNote(**progress_of(self.place, reading)) for reading in self.readings.values()]
-        return filled, list(self._left.values())
+    def notes(self) -> list[MomentNote]:
+        """Return the progress of generations that are filled here."""
+        return [MomentNote(**progress_of(self.place, reading)) for reading in self.readings.values()]
 
     def _leave(self, reading: OpenReading) -> None:
         """Stop filling a generation that another process continues: that one needs position and time of the last read."""
         del self.readings[reading.generation]
         left_ms = self._parts.clock.earliest_ms(self._parts.sink.clock())
-        self._left[reading.generation] = LeftNote(**progress_of(self.place, reading), left_ms=left_ms)
+        left = LeftNote(**progress_of(self.place, reading), left_ms=left_ms)
+        self._left[reading.generation] = left
+        self._parts.notes.remember(left)
 
     def _close(self, generation: int) -> None:
-        self._left.pop(generation, None)
         reading = self.readings.pop(generation, None)
         if reading is not None:
             pump_of(self._parts, reading.feed).drop(reading.feed)
@@ -370,18 +363,14 @@ class PartitionTurn:
             self.failing_since_s = None
 
     def note_ended(self, feed: Feed) -> None:
-        """Note that a feed has failed: the generation continues after a pause, at the end of its objects."""
+        """Note that a feed has failed: the generation continues at the next survey, at the end of its objects."""
         for generation, reading in list(self.readings.items()):
             if reading.feed is feed and feed.error is not None:
                 self._leave(reading)
                 left = {number: one for number, one in self.turn.readings.items() if number != generation}
                 self.turn = replace(self.turn, readings=left)
-                if self._parts.sink.clock() - reading.opened_s > _LONGEST_PAUSE_S:
-                    self._backoff.reset()
-                pause_s = self._backoff.next_s()
-                self._open_again_s = self._parts.sink.clock() + pause_s
                 self._note_failure(generation, feed.error)
-                line = f"{feed.error}; generation {generation} is gone on with in {pause_s:.0f} s"
+                line = f"{feed.error}; generation {generation} continues at the next look"
                 self._parts.sink.troubles.note(feed.error, line, self._key)
                 self._parts.sink.ledger.failed(self.source.topic, cause_of_failure(feed.error))
                 now_s = self._parts.sink.clock()

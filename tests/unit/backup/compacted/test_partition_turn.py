@@ -53,7 +53,7 @@ def parts_of(archive: Archive, instance: str, **changes: Any) -> Parts:  # noqa:
         catalog=CopyCatalog(archive),
         listings=RoleListings(archive, Workers(1, "test"), lambda: 0.0, 60.0),
         clock=clock,
-        heard=lambda _: {},
+        notes=cast("Any", SimpleNamespace(heard=lambda _: {}, remember=lambda _: None)),
         publish=lambda *_: None,
         counts=InstanceMetrics(lambda: (), lambda: NOTHING_SEEN, lambda: NOW_MS),
     )
