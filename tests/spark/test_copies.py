@@ -24,10 +24,10 @@ from tests.support.spark_rows import by_partition
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
 
-# The index, the listing of `topics/`, the topic's facts and the newest of them, its role logs; then the entry and the copies of each of
-# its two partitions; then the names of instances, and the topic's copies by the instance that the entries do not name; and the first entry
-# of partition 0, whose objects have no `stable-end`.
-GETS_OF_PLANNING = 7 + 2 * 2 + 2 + 1
+# The index, the listing of `topics/`, the topic's facts and the newest of them, its role logs; then the entry of each of its two
+# partitions, the names of instances, and the topic's copies by each of the two; and the first entry of partition 0, whose objects
+# have no `stable-end`.
+GETS_OF_PLANNING = 7 + 2 + 1 + 2 + 1
 
 
 class Copies:
