@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from archiver.archive.copies.history_doubts import history_doubts
+from archiver.archive.copies.history_doubts import history_doubts, tombstones_kept_ms
 from archiver.archive.copies.missing_copies import newest_life, places_without_role_log
 from archiver.archive.copies.moments import HeardMoment, InstanceNotes, NotedLimits, heard_by_place, read_notes
 from archiver.archive.copies.role_logs import list_copied_topics
@@ -28,7 +28,6 @@ from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.index.inventory import read_inventory
 from archiver.archive.notes.topics import (
     POLICY,
-    TOMBSTONES_KEPT,
     TopicFact,
     is_compacted,
     read_newest_topic_facts,
@@ -209,7 +208,10 @@ class StatusReader:
             return PartitionStatus(place=place, is_live=is_live, number=log.number, problem=one.problem)
         entry, copy = one.entry, one.copy
         # No process works on an ended life, nor begins a copy once the topic is no longer compacted.
-        candidate, kept_ms = entry.open_candidate if is_live else None, _kept_ms(fact)
+        candidate, kept_ms = (
+            entry.open_candidate if is_live else None,
+            tombstones_kept_ms((fact.effective or fact.configs) if fact else {}),
+        )
         has_turns = is_live and (fact is None or is_compacted(fact) is not False)
         return PartitionStatus(
             place=place,
@@ -274,11 +276,6 @@ def _facts_of(archive: Archive, topics: re.Pattern[str]) -> tuple[dict[str, Topi
     found = read_newest_topic_facts(archive, lambda name: topics.fullmatch(name) is not None)
     unreadable = [str(fact) for fact in found.values() if isinstance(fact, NotWholeError)]
     return {name: fact for name, fact in found.items() if isinstance(fact, TopicFact)}, unreadable
-
-
-def _kept_ms(fact: TopicFact | None) -> int | None:
-    told = ((fact.effective or fact.configs) if fact else {}).get(TOMBSTONES_KEPT, "")
-    return int(told) if told.isascii() and told.isdigit() else None
 
 
 def _instances_in(entry: RoleEntry) -> Iterator[str]:

@@ -132,29 +132,7 @@ class InstanceMetrics:
         self.registry.register(self)  # before the counters: it begins them at zero
         self._counters = counters_of(INSTANCE_METRICS, self.registry)
 
-    def took_over(self, topic: str) -> None:
-        self._add(TURNS, topic)
-
-    def gave_up(self, topic: str) -> None:
-        self._add(GIVEN_UP, topic)
-
-    def look_failed(self, topic: str) -> None:
-        self._add(LOOK_FAILURES, topic)
-
-    def cleared(self, topic: str, *, objects: int, size: int) -> None:
-        self._add(CLEARED_OBJECTS, topic, by=objects)
-        self._add(CLEARED_BYTES, topic, by=size)
-
-    def clearing_failed(self, times: int) -> None:
-        self._add(CLEARING_FAILURES, by=times)
-
-    def sent_hint(self, event: str) -> None:
-        self._add(HINTS_SENT, event)
-
-    def received_hint(self) -> None:
-        self._add(HINTS_RECEIVED)
-
-    def _add(self, declared: Declared, *labels: str, by: int = 1) -> None:
+    def add(self, declared: Declared, *labels: str, by: int = 1) -> None:
         counter = self._counters[declared]
         (counter.labels(*labels) if labels else counter).inc(by)
 
@@ -172,9 +150,9 @@ class InstanceMetrics:
         """Show events without an occurrence as 0: Prometheus sees no increase from a missing series to 1."""
         for topic in topics:
             for declared in _FROM_ZERO:
-                self._add(declared, topic, by=0)
+                self.add(declared, topic, by=0)
         for event in (ACTIVATE, PASSIVATE):
-            self._add(HINTS_SENT, event, by=0)
+            self.add(HINTS_SENT, event, by=0)
 
 
 def _gauges(turns: Iterable["PartitionTurn"], now_ms: int) -> dict[Declared, dict[Labels, float]]:

@@ -18,7 +18,7 @@ from archiver.backup.compacted.turn.turn_decisions import Role
 from archiver.backup.compacted.turn.turn_schedule import TurnTimes
 from archiver.backup.compacted.work.clearer import Clearer
 from archiver.backup.compacted.work.coordination import Coordination
-from archiver.backup.compacted.work.instance_metrics import InstanceMetrics
+from archiver.backup.compacted.work.instance_metrics import HINTS_RECEIVED, HINTS_SENT, InstanceMetrics
 from archiver.backup.compacted.work.partition_turn import PartitionTurn
 from archiver.backup.compacted.work.progress_notes import ProgressNotes
 from archiver.backup.compacted.work.taken_topics import TakenTopics
@@ -323,7 +323,7 @@ class InstanceService(GroupWorker):
             generation=generation,
             timestamp_ms=self.now_ms(),
         )
-        self._request.counts.sent_hint(kind)
+        self._request.counts.add(HINTS_SENT, kind)
         self._spawn(self._coordination.tell(event))
 
     async def _follow_hints(self) -> None:
@@ -338,5 +338,5 @@ class InstanceService(GroupWorker):
             turn = self.turns.get(key)
             if turn is not None and now_s >= self._hinted_again_s.get(key, 0.0):
                 self._hinted_again_s[key] = now_s + self._config.interval_ms / 1000
-                self._request.counts.received_hint()
+                self._request.counts.add(HINTS_RECEIVED)
                 turn.wake_by_hint()

@@ -37,6 +37,7 @@ from archiver.backup.compacted.turn.turn_decisions import (
 )
 from archiver.backup.compacted.turn.turn_schedule import Told, judge, share_of, turn_due_ms, turn_stagger_ms
 from archiver.backup.compacted.work.copy_feeds import begun_moment, open_feed, progress_of, pump_of, resume, settle
+from archiver.backup.compacted.work.instance_metrics import GIVEN_UP, LOOK_FAILURES, TURNS
 from archiver.backup.compacted.work.turn_inputs import Parts, Terms
 from archiver.backup.opening.role_watch import place_of
 from archiver.backup.partition.feed import Feed
@@ -134,7 +135,7 @@ class PartitionTurn:
                     line = f"{found}; looked at again in {self._parts.interval_s:.0f} s"
                     self._parts.sink.troubles.note(found, line, ("look", *self._key))
                 self.error = found
-                self._parts.counts.look_failed(self.source.topic)
+                self._parts.counts.add(LOOK_FAILURES, self.source.topic)
                 self._count_as_failing(found, self._parts.sink.clock())
                 self._report_end(self, found)
             finally:
@@ -231,7 +232,7 @@ class PartitionTurn:
         if self.turn.readings[generation].is_given_up:
             return
         log.error("%s: generation %d has a gap, or damage; it is begun anew", self.source, generation)
-        self._parts.counts.gave_up(self.source.topic)
+        self._parts.counts.add(GIVEN_UP, self.source.topic)
         self._tell(GaveUp(generation))
 
     def _is_complete(self, candidate: Generation) -> bool:
@@ -282,7 +283,7 @@ class PartitionTurn:
                         self._note_failure(generation, error)
                 case Tell(kind):
                     if kind == PASSIVATE:
-                        self._parts.counts.took_over(self.source.topic)
+                        self._parts.counts.add(TURNS, self.source.topic)
                     self._parts.publish(kind, self.place, self.turn.holds or 0)
                 case Append(number, entry):
                     reach(f"role.{entry.type}.decided")

@@ -7,8 +7,16 @@ from typing import Any
 from archiver.backup.compacted.clearing.alarms import AlarmKind
 from archiver.backup.compacted.turn.turn_decisions import PASSIVATE, Role
 from archiver.backup.compacted.work.instance_metrics import (
+    CLEARED_BYTES,
+    CLEARED_OBJECTS,
+    CLEARING_FAILURES,
+    GIVEN_UP,
+    HINTS_RECEIVED,
+    HINTS_SENT,
     INSTANCE_METRICS,
+    LOOK_FAILURES,
     NOTHING_SEEN,
+    TURNS,
     CopyCounts,
     InstanceMetrics,
 )
@@ -84,13 +92,13 @@ def test_events_are_counted_from_0_on() -> None:
     before = shown([], counts)
     assert [before[at(f"archiver_compacted_{name}_total", topic="orders")] for name in names] == [0] * 5
     assert before[at("archiver_compacted_hints_sent_total", event="ACTIVATE")] == 0
-    counts.took_over("orders")
-    counts.gave_up("orders")
-    counts.look_failed("orders")
-    counts.cleared("orders", objects=3, size=700)
-    counts.clearing_failed(2)
-    counts.sent_hint(PASSIVATE)
-    counts.received_hint()
+    for declared in (TURNS, GIVEN_UP, LOOK_FAILURES):
+        counts.add(declared, "orders")
+    counts.add(CLEARED_OBJECTS, "orders", by=3)
+    counts.add(CLEARED_BYTES, "orders", by=700)
+    counts.add(CLEARING_FAILURES, by=2)
+    counts.add(HINTS_SENT, PASSIVATE)
+    counts.add(HINTS_RECEIVED)
     after = shown([], counts)
     assert [after[at(f"archiver_compacted_{name}_total", topic="orders")] for name in names] == [1, 1, 1, 3, 700]
     assert after[at("archiver_compacted_clearing_failures_total")] == 2
