@@ -1,9 +1,8 @@
-"""The coordination topic on real brokers: made where it is missing, done without where it is refused, and nothing in it stops anybody."""
+"""The coordination topic on real brokers: made where it is missing, and nothing in it stops anybody."""
 
 import asyncio
 import io
 import json
-import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +13,6 @@ from typing import Any
 import fastavro
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # public, but not marked so
 
 from archiver.archive.copies.roles import RolePlace
 from archiver.archive.notes.cluster_topics import COORDINATION_TOPIC
@@ -27,16 +25,14 @@ from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.kafka.topics.configs import topic_configs
 from archiver.process.running.workers import Workers
-from tests.conftest import kafka_jars
 from tests.support.bombs import BOMBS
-from tests.support.brokers import KAFKA_41, REPOSITORY, Broker
+from tests.support.brokers import REPOSITORY, Broker
 from tests.support.instances import compacted_config, holder, instance, write
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, producer_of, settings_of, with_client
 from tests.support.raw_produce import produce_raw, produce_records
 from tests.support.records import Rec
 from tests.support.relay import delayed_address
 from tests.support.round_trip import ArchiveSite
-from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
 from tests.support.service import Instance, eventually
 
 pytestmark = pytest.mark.kafka
@@ -68,11 +64,10 @@ def fresh(broker: Broker) -> Iterator[Broker]:
 
 
 @asynccontextmanager
-async def started(settings: KafkaSettings, *, is_found: bool = True) -> AsyncIterator[Coordination]:
+async def started(settings: KafkaSettings) -> AsyncIterator[Coordination]:
     async with KafkaClient(settings) as client:
         coordination = Coordination(client, settings, Workers(1, "test"), ["a", "b"])
-        if is_found:
-            await coordination.find()
+        await coordination.find()
         yield coordination
 
 
@@ -183,70 +178,6 @@ def test_a_topic_that_is_made_again_is_found_again(fresh: Broker) -> None:
             assert waiting.result() == {PLACE}
 
     asyncio.run(run())
-
-
-# --- rights
-
-
-@pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
-    folder = tmp_path_factory.mktemp("coordination")
-    broker = SecureBroker(kafka_jars(KAFKA_41), folder / "kafka", Certificates.make(folder / "certificates"))
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.stop()
-
-
-def of_user(broker: SecureBroker) -> KafkaSettings:
-    return settings_of(
-        broker.address("SASL"),
-        **{
-            "security.protocol": "sasl_plaintext",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-        },
-    )
-
-
-DESCRIBE, READ, WRITE, CREATE = (
-    (ResourceType.TOPIC, COORDINATION_TOPIC, operation)
-    for operation in (AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE)
-)
-
-
-@pytest.mark.parametrize(
-    ("rights", "exists", "told"),
-    [
-        ((), False, "grant this user Describe on topic"),
-        ((DESCRIBE,), False, "grant this user Create on topic"),
-        ((DESCRIBE, READ), True, "grant this user Write on topic"),
-        ((DESCRIBE, WRITE), True, "grant this user Read on topic"),
-    ],
-)
-def test_a_refusal_is_told_once_and_nothing_is_raised(
-    secure: SecureBroker, rights: tuple[object, ...], *, exists: bool, told: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with suppress(KafkaError):
-        delete_topic(secure.bootstrap, COORDINATION_TOPIC)
-    if exists:
-        create_topic(secure.bootstrap, COORDINATION_TOPIC)
-    secure.grant(*rights)  # type: ignore[arg-type]
-
-    async def run() -> None:
-        async with started(of_user(secure), is_found=exists) as coordination:
-            for _ in range(3):
-                await coordination.tell(event())
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(coordination.hints(), 1)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(run())
-    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("archiver")]
-    assert told in line
-    assert line.endswith("and look now and then, which is slower and enough")
 
 
 @pytest.mark.installed
