@@ -7,8 +7,8 @@ from typing import Final
 from archiver.archive.copies.copy_catalog import CopyState
 from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RoleLog, RolePlace
 from archiver.archive.format.layout import MOST_OFFSET
-from archiver.archive.format.store_clock import from_epoch_ms
 from archiver.archive.segments.listing import ListedPartition
+from archiver.config.quantities import spell_time
 
 
 def is_left(entry: RoleEntry, generation: Generation) -> bool:
@@ -155,7 +155,7 @@ def early_reasons(situation: Situation, rules: ClearingRules, copy: StandingCopy
         yield f"it was begun after entry {situation.number}"
     since_ms = max(copy.left_ms, copy.needless_ms)
     if situation.now_ms < since_ms + rules.delay_ms:
-        yield f"compacted.clear.delay: it is left since {spell_ms(since_ms)}, and stays until {spell_ms(since_ms + rules.delay_ms)}"
+        yield f"compacted.clear.delay: it is left since {spell_time(since_ms)}, and stays until {spell_time(since_ms + rules.delay_ms)}"
 
 
 def _reasons(
@@ -234,11 +234,3 @@ def log_problems(situation: Situation) -> tuple[str, ...]:
 
 def _number(generation: Generation) -> int:
     return generation.number
-
-
-def spell_ms(moment_ms: int) -> str:
-    """Spell a time for people. A time after the year 9999 counts as none: a delay may be that long."""
-    try:
-        return from_epoch_ms(moment_ms).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except OverflowError:
-        return "after the year 9999"

@@ -43,11 +43,11 @@ from archiver.backup.compacted.clearing.clearing_rules import (
     is_left,
     judge_clearing,
     log_problems,
-    spell_ms,
 )
 from archiver.backup.compacted.clearing.clearing_survey import AskLogs, ClearingSurvey
 from archiver.backup.compacted.turn.turn_schedule import Told, TurnTimes, turn_due_ms, turn_stagger_ms
 from archiver.config.model import ArchiverConfig, CompactedConfig
+from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError
 
 _DAY_MS: Final = 86_400_000
@@ -169,7 +169,7 @@ class StatusReader:
             return "defaults: no instance has noted any"
         at, name, limits = max(told, key=lambda one: one[:2])
         self.config = self.config.model_copy(update={"compacted": _with_limits(self.config.compacted, limits)})
-        return f"as instance {name} noted at {spell_ms(epoch_ms(at))}"
+        return f"as instance {name} noted at {spell_time(epoch_ms(at))}"
 
     def _doubts(self, surveyed: Iterable[Situation], facts: Mapping[str, TopicFact]) -> dict[RolePlace, str]:
         """Return why the current history of partitions may lack deletions."""
