@@ -88,10 +88,19 @@ class RoleEntry:
     left: Annotated[tuple[Item[Left], ...], Field(max_length=MOST_LEFT)]  # other generations that may still exist
 
     @property
+    def copy(self) -> CompleteCopy | None:
+        """The holder, if it is a copy."""
+        return self.holder if isinstance(self.holder, CompleteCopy) else None
+
+    @property
+    def current(self) -> Generation | None:
+        """The generation of the holder, if that is a copy."""
+        return self.holder.generation if isinstance(self.holder, CompleteCopy) else None
+
+    @property
     def open_candidate(self) -> Generation | None:
         """The newest generation, unless it has become the holder."""
-        is_holder = isinstance(self.holder, CompleteCopy) and self.holder.generation == self.candidate
-        return None if is_holder else self.candidate
+        return None if self.candidate == self.current else self.candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

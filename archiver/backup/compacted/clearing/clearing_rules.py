@@ -13,8 +13,7 @@ from archiver.config.quantities import spell_time
 
 def is_left(entry: RoleEntry, generation: Generation) -> bool:
     """Return whether a generation is neither the current copy nor a possible next one."""
-    holder = entry.holder.generation if isinstance(entry.holder, CompleteCopy) else None
-    return generation not in {holder, entry.candidate}
+    return generation not in {entry.current, entry.candidate}
 
 
 def is_needless(number: int, entry: RoleEntry, copy: Generation, *, end: int, complete_to: int) -> bool:
@@ -23,8 +22,7 @@ def is_needless(number: int, entry: RoleEntry, copy: Generation, *, end: int, co
     Without a current copy, all stay. Generations begun after this entry, number `number`, stay as well: so nothing is
     lost if a process slept on the entry, and another copy is current by now.
     """
-    has_copy = isinstance(entry.holder, CompleteCopy)
-    return has_copy and is_left(entry, copy) and copy.number <= number and end <= complete_to
+    return entry.copy is not None and is_left(entry, copy) and copy.number <= number and end <= complete_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +115,7 @@ class Situation:
     @property
     def copy(self) -> CompleteCopy | None:
         """The current copy."""
-        return self.entry.holder if isinstance(self.entry.holder, CompleteCopy) else None
+        return self.entry.copy
 
     @property
     def reached(self) -> int:

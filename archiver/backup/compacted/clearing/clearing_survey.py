@@ -108,7 +108,7 @@ class ClearingSurvey:
                 entry = read_entry(self.archive, log.place, number)
             except NotWholeError:
                 break
-            if not isinstance(entry.holder, CompleteCopy) or entry.holder.generation != holder:
+            if entry.current != holder:
                 break
             since = number
         return log.put_ms(since)

@@ -13,11 +13,9 @@ from archiver.archive.copies.moments import HeardMoment, InstanceNotes, NotedLim
 from archiver.archive.copies.role_logs import list_copied_topics
 from archiver.archive.copies.roles import (
     HISTORY,
-    CompleteCopy,
     EntryType,
     Generation,
     Holder,
-    RoleEntry,
     RoleLog,
     RolePlace,
 )
@@ -253,7 +251,9 @@ class StatusReader:
             heard_ms=heard_ms,
             damaged_since_ms=self.now_ms if is_damaged else None,
         )
-        return turn_due_ms(log.entry, told, times, config.instances or tuple(_instances_in(log.entry)))
+        named = (log.entry.current, log.entry.candidate)
+        instances = tuple(one.instance for one in named if one is not None)
+        return turn_due_ms(log.entry, told, times, config.instances or instances)
 
 
 def _with_limits(config: CompactedConfig, limits: NotedLimits) -> CompactedConfig:
@@ -278,26 +278,18 @@ def _facts_of(archive: Archive, topics: re.Pattern[str]) -> tuple[dict[str, Topi
     return {name: fact for name, fact in found.items() if isinstance(fact, TopicFact)}, unreadable
 
 
-def _instances_in(entry: RoleEntry) -> Iterator[str]:
-    if isinstance(entry.holder, CompleteCopy):
-        yield entry.holder.generation.instance
-    if entry.candidate is not None:
-        yield entry.candidate.instance
-
-
 def _generations(one: Situation, heard: Heard, rules: ClearingRules) -> Iterator[GenerationStatus]:
     entry, log, kept = one.entry, one.role_log, judge_clearing(one, rules)
     left_ms = {copy.generation: copy.left_ms for copy in one.standing}
-    holder = None if one.copy is None else one.copy.generation
-    named = {generation for generation in (holder, entry.open_candidate) if generation is not None}
+    named = {generation for generation in (entry.current, entry.open_candidate) if generation is not None}
     for generation in sorted({*one.objects, *named}, key=lambda one: (one.number, one.instance)):
         told = heard.get(one.place, {}).get(generation)
         is_gone_by = is_left(entry, generation)
-        since = entry.switched or 0 if generation == holder else generation.number
+        since = entry.switched or 0 if generation == entry.current else generation.number
         objects = one.objects.get(generation)
         yield GenerationStatus(
             generation=generation,
-            role="active" if generation == holder else "left" if is_gone_by else "catch-up",
+            role="active" if generation == entry.current else "left" if is_gone_by else "catch-up",
             since_ms=left_ms[generation] if is_gone_by else log.put_ms(since),
             objects=0 if objects is None else len(objects),
             bytes=0 if objects is None else int(objects.size.sum()),

@@ -31,8 +31,7 @@ class HolderWatch:
 
     def note_holder(self, entry: RoleEntry | None) -> None:
         """Forget the findings about a former copy."""
-        holder = entry.holder if entry is not None else None
-        if not isinstance(holder, CompleteCopy) or holder.generation != self._judged:
+        if entry is None or entry.current != self._judged:
             self.problem, self.since_ms, self._reached = "", None, 0
             self.forget()
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from archiver.archive.copies.moments import LeftNote, Moment
-from archiver.archive.copies.roles import CompleteCopy, Generation, RoleLog, RolePlace
+from archiver.archive.copies.roles import Generation, RoleLog, RolePlace
 from archiver.archive.format.layout import CopyKey
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.index.archived_end import position_of_copy
@@ -52,8 +52,8 @@ def begun_moment(
     A future moment is from before the store's clock was set back: its age is unknown.
     """
     own = Generation(instance=parts.instance, number=generation)
-    copy = None if role_log is None else role_log.entry.holder
-    if isinstance(copy, CompleteCopy) and copy.generation == own and not copy.is_sure:
+    copy = None if role_log is None else role_log.entry.copy
+    if copy is not None and copy.generation == own and not copy.is_sure:
         return None
     heard = parts.notes.heard(place).get(own)
     begun_at = None if role_log is None else role_log.put_at.get(generation)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from archiver.archive.copies.moments import LeftNote, Moment, MomentNote
-from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RoleLog, put_entry, read_newest_entry
+from archiver.archive.copies.roles import Generation, RoleEntry, RoleLog, put_entry, read_newest_entry
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn import freshness
@@ -153,8 +153,7 @@ class PartitionTurn:
         if self.error is not None or self.turn.candidacy is not None:
             return False
         role_log, entry = self._log, self._entry
-        is_copy_read = entry is not None and isinstance(entry.holder, CompleteCopy)
-        if is_copy_read and self.holder_watch.is_due(self._parts.sink.clock()):
+        if entry is not None and entry.copy is not None and self.holder_watch.is_due(self._parts.sink.clock()):
             return False
         known = {} if role_log is None else role_log.put_at
         if await self._parts.listings.numbers(self.place) != known:
@@ -221,9 +220,9 @@ class PartitionTurn:
         """Check the current copy if that is due: damage must be noticed even without other work."""
         parts, watch, now_s = self._parts, self.holder_watch, self._parts.sink.clock()
         watch.note_holder(entry)
-        if entry is not None and isinstance(entry.holder, CompleteCopy) and watch.is_due(now_s):
+        if entry is not None and entry.copy is not None and watch.is_due(now_s):
             try:
-                await parts.pool.call(watch.look, entry.holder, now_s, parts.clock.earliest_ms(now_s))
+                await parts.pool.call(watch.look, entry.copy, now_s, parts.clock.earliest_ms(now_s))
             except ArchiverError as error:
                 line = f"{self.source}: the copy that is read could not be looked over: {error}"
                 parts.sink.troubles.note(error, line, ("look", *self._key))
