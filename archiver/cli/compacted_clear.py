@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.place}: has no role log; `archiver compacted status` shows which partitions have")
     rules = ClearingRules(delay_ms=config.compacted.clear_delay_ms, keep_generations=config.compacted.keep_generations)
 
-    survey = ClearingSurvey.of(archive, rules, config.restores.pin_ms, lambda asked: dict.fromkeys(asked, NO_LOG))
+    survey = ClearingSurvey(archive, rules, config.restores.pin_ms, lambda asked: dict.fromkeys(asked, NO_LOG))
     report = clear_copies(survey, places, agreed_now_ms(archive.store))
     print_lines(cleared_lines(report))
     if not report.cleared:

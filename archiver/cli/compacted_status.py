@@ -165,7 +165,7 @@ def _cells(one: "PartitionStatus") -> tuple[str, ...]:
         str(one.place.partition),
         *_holder_cells(one),
         "" if one.lag is None else f"{one.lag:,}",
-        "" if one.candidate is None else _short(one.candidate),
+        str(one.candidate or ""),
         "" if one.due_ms is None else moment(one.due_ms),
         str(len(one.generations)),
         spell_size(sum(found.bytes for found in one.generations)),
@@ -182,8 +182,4 @@ def _holder_cells(one: "PartitionStatus") -> tuple[str, str, str, str]:
             return history, since, "", ""
         case copy:
             position = copy.position if one.reached is None else one.reached
-            return _short(copy.generation), since, str(position), "yes" if copy.is_sure else "no"
-
-
-def _short(generation: "Generation") -> str:
-    return f"{generation.instance}/{generation.number}"
+            return str(copy.generation), since, str(position), "yes" if copy.is_sure else "no"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver.archive.copies.moments import HeardMoment, Moment, MomentNote, put_moments, read_moments
+from archiver.archive.copies.moments import HeardMoment, Moment, MomentNote, put_moments, read_notes
 from archiver.archive.copies.roles import RolePlace
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
@@ -37,7 +37,7 @@ def test_moments_say_what_was_told() -> None:
     content = (EXPECTED / NAME).read_bytes()
     store.put_if_absent(f"control/{NAME}", content, {}, kind=ObjectKind.FACT)
     store.objects[f"control/{NAME}"] = StoredObject(content, {}, PUT_AT)
-    assert read_moments(Archive(store, Layout()), "blue", pytest.fail) == {
+    assert read_notes(Archive(store, Layout()), "blue", pytest.fail).heard == {
         (RolePlace(topic="orders", life=0, partition=10), 7): HeardMoment(Moment(AT_MS, 2**63 - 1), PUT_AT),
         (RolePlace(topic="orders", life=2, partition=0), 12): HeardMoment(None, PUT_AT),
         (RolePlace(topic="_schemas", life=0, partition=0), 0): HeardMoment(Moment(AT_MS - 60_000, 0), PUT_AT),

@@ -33,9 +33,9 @@ from archiver.archive.copies.moments import (
     NotedLimits,
     clear_old_moments,
     put_moments,
-    read_moments,
+    read_notes,
 )
-from archiver.archive.copies.roles import Generation, RolePlace, read_role_log
+from archiver.archive.copies.roles import Generation, RolePlace, read_newest_entry
 from archiver.archive.format.control import append_fact, encode_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
@@ -384,7 +384,7 @@ _INSTANCES = ArchiverConfig.model_validate({
 def _read_moments(store: MemoryStore) -> None:
     """Of what is not told, a problem is."""
     problems: list[str] = []
-    found = read_moments(Archive(store, LAYOUT), "blue", problems.append)
+    found = read_notes(Archive(store, LAYOUT), "blue", problems.append).heard
     assert len(found) <= MOST_MOMENTS
     if problems:
         raise CorruptSegmentError(problems[0])
@@ -445,7 +445,7 @@ _DOORS: Mapping[str, Sequence[Door]] = {
     "roles/t/0/0": (
         *map(_find, _CHOICES),
         _show_status,
-        lambda store: read_role_log(Archive(store, LAYOUT), _PLACE),
+        lambda store: read_newest_entry(Archive(store, LAYOUT), _PLACE),
         lambda store: take_back(Archive(store, LAYOUT), _PLACE, 2**62),
         lambda store: list(lost_entries(Archive(store, LAYOUT))),
     ),

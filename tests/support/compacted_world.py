@@ -15,7 +15,7 @@ from typing import NamedTuple
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.moments import Moment
 from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry
-from archiver.backup.compacted.clearing.clearing_rules import StoredCopy, clearable
+from archiver.backup.compacted.clearing.clearing_rules import is_needless
 from archiver.backup.compacted.turn import freshness as fresh
 from archiver.backup.compacted.turn import turn_decisions as turns
 
@@ -124,12 +124,15 @@ class Rules:
         """Decide on an entry, and on what is listed after it was read."""
         del world
         names = {one.generation for one in listed} - {ENDED_LIFE, HISTORY}
-        standing = [
-            StoredCopy(Generation(instance=a, number=n), max(one.next for one in _of(listed, (a, n)))) for a, n in names
-        ]
-        held = end_of_holder(entry, listed)
-        going = clearable(number, entry, standing, self.complete_to(entry, listed)) if held is not None else ()
-        gone = {(one.instance, one.number) for one in going}
+        if end_of_holder(entry, listed) is None:
+            return []
+        ends = {name: max(one.next for one in _of(listed, name)) for name in names}
+        complete_to = self.complete_to(entry, listed)
+        gone = {
+            (a, n)
+            for (a, n), end in ends.items()
+            if is_needless(number, entry, Generation(instance=a, number=n), end=end, complete_to=complete_to)
+        }
         return [one for one in listed if one.generation in gone]
 
 

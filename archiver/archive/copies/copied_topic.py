@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Final
 
 from archiver.archive.copies.archived_topic import ArchivedTopic, CopyReading, CopyStretch
-from archiver.archive.copies.copy_listings import CopyInstances
+from archiver.archive.copies.copy_listings import list_instances
 from archiver.archive.copies.history_doubts import expired_offset, history_doubts
 from archiver.archive.copies.partition_copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, until_offset
 from archiver.archive.copies.past_copies import PastCopies
@@ -74,7 +75,7 @@ class CopiedTopic:
         logs: RoleLogs,
         inventory: Inventory,
         history: Sequence[TopicFact],
-        instances: CopyInstances | None = None,
+        instances: Callable[[], Collection[str]] | None = None,
     ) -> None:
         logs, self.ignored = of_compacted(logs, history)
         self._logs, self._notes = of_known_lives(logs, history)
@@ -86,7 +87,7 @@ class CopiedTopic:
         self._unnoted, unnoted_problems = UnnotedLives.of(self.topic, history, with_records)
         self.ignored += unnoted_problems
         self._with_records = with_records - self._unnoted
-        instances = instances or CopyInstances(logs.archive)
+        instances = instances or partial(list_instances, logs.archive)
         self._reader = CopyReader(self._logs, self._under_topics, instances)
         self._past = PastCopies(self._logs, self._reader, self._under_topics)
 
@@ -324,7 +325,7 @@ class CopiedTopic:
         strange = [
             one
             for one in reading.stretches
-            if one.generation is not None and not self._logs.was_read(one.life, number, one.generation)
+            if one.generation is not None and not self._logs.was_complete(one.life, number, one.generation)
         ]
         if not is_order or strange:
             what = f"generation {strange[0]}" if strange else "no order of offsets"
@@ -375,7 +376,7 @@ def find_copied_topics(
     archive: Archive, inventory: Inventory, wanted: Callable[[str], bool] | None = None
 ) -> tuple[list[CopiedTopic], list[str]]:
     """Return the wanted topics with role logs; and the problems: unreadable control facts, and ignored role logs."""
-    found, unreadable, instances = list[CopiedTopic](), list[str](), CopyInstances(archive)
+    found, unreadable, instances = list[CopiedTopic](), list[str](), cache(partial(list_instances, archive))
     for name, logs in list_all_role_logs(archive, wanted).items():
         try:
             history = read_topic_history(archive, name)

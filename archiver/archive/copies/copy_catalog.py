@@ -6,12 +6,12 @@ which objects were read. Entries, listings, pins and log ends are read for each 
 
 import hashlib
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from archiver.archive.copies.copy_listings import CopyInstances, list_copy_objects
+from archiver.archive.copies.copy_listings import ListedCopies, list_copies, list_copy_objects, list_instances
 from archiver.archive.copies.copy_proof import settled_ends
 from archiver.archive.copies.roles import (
     HISTORY,
@@ -32,8 +32,6 @@ from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.segment_facts import HoleCause, SegmentFacts, named_facts
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.store.port import ListedObject, ReadBuffer
-
-ListedCopies = Mapping[RolePlace, Mapping[Generation, Sequence[ListedSegment]]]
 
 
 class ReadersEnd(NamedTuple):
@@ -112,13 +110,7 @@ class CopyCatalog:
 
     def list_life(self, topic: str, life: int) -> ListedCopies:
         """List the objects of all copies of a topic in one life, of any instance."""
-        found: dict[RolePlace, dict[Generation, list[ListedSegment]]] = {}
-        for instance in self._instances():
-            prefix = self.archive.layout.copied_topic_prefix(instance, topic, life)
-            for copy, listed in list_copy_objects(self.archive, prefix):
-                generations = found.setdefault(RolePlace.of_copy(copy), {})
-                generations.setdefault(Generation.of_copy(copy), []).append(listed)
-        return found
+        return list_copies(self.archive, list_instances(self.archive), topic, life)
 
     def list_copy(self, copy: CopyKey) -> list[ListedSegment]:
         """List the objects of one copy."""
@@ -127,7 +119,7 @@ class CopyCatalog:
     def highest_generation(self, place: RolePlace) -> int:
         """Return the highest number of a generation with an object, of any instance; -1: none."""
         store, layout, highest = self.archive.store, self.archive.layout, -1
-        for instance in self._instances():
+        for instance in list_instances(self.archive):
             some = place.copy_key(Generation(instance=instance, number=0))
             parent = layout.copy_prefix(some).removesuffix("/").rpartition("/")[0] + "/"
             copies = (layout.parse_copy(f"{parent}{name}/") for name in store.list_directories(parent))
@@ -135,9 +127,6 @@ class CopyCatalog:
             # No entry has begun a generation with a higher number.
             highest = max([highest, *(number for number in numbers if number < LAST_FACT_NUMBER)])
         return highest
-
-    def _instances(self) -> Collection[str]:
-        return CopyInstances(self.archive).names()
 
     # --- wholeness
 
@@ -166,8 +155,7 @@ class CopyCatalog:
     def forget_others(self, places: Collection[RolePlace], copies: ListedCopies) -> None:
         """Forget copies of these partitions that are no longer listed."""
         for copy in list(self._known):
-            place = RolePlace.of_copy(copy)
-            if place in places and Generation.of_copy(copy) not in copies.get(place, {}):
+            if RolePlace.of_copy(copy) in places and copy not in copies.get(copy.partition, {}):
                 del self._known[copy]
 
     def forget_facts(self, copy: CopyKey) -> None:
@@ -209,10 +197,6 @@ class CopyCatalog:
 
     # --- ends
 
-    def position_for_writers(self, copy: CopyKey) -> ArchivedEnd:
-        """Return the next offset for a writer of a copy."""
-        return position_of_copy(self.archive, copy)
-
     def end_for_readers(self, place: RolePlace, entry: RoleEntry, history_begin: int = 0) -> ReadersEnd:
         """Return the end of the current copy, and its tail. `history_begin`: the begin of the partition's life under `topics/`."""
         # Without a current copy, readers have the history under `topics/`.
@@ -232,7 +216,7 @@ class CopyCatalog:
         copy = place.copy_key(holder.generation) if isinstance(holder, CompleteCopy) else None
         try:
             if copy is not None:
-                return self.position_for_writers(copy)
+                return position_of_copy(self.archive, copy)
             return position_of(self.archive, place.topic, place.life, place.partition)
         except CorruptSegmentError:
             keys = (one.key for one in self.list_copy(copy)) if copy is not None else self._list_history(place)

@@ -71,10 +71,16 @@ def expired_offset(found: PartitionInventory) -> int | None:
     return min((at for facts in with_holes if (at := facts.expired_above(begins)) is not None), default=None)
 
 
+def tombstones_kept_ms(configs: Mapping[str, str]) -> int | None:
+    """Return delete.retention.ms; None if it is unknown."""
+    told = configs.get(TOMBSTONES_KEPT, "")
+    return int(told) if told.isascii() and told.isdigit() else None
+
+
 def least_kept_ms(history: Iterable[TopicFact]) -> int | None:
     """Return the smallest delete.retention.ms seen for a topic; None if none was seen."""
-    told = ((fact.effective or fact.configs).get(TOMBSTONES_KEPT, "") for fact in history)
-    return min((int(one) for one in told if one.isascii() and one.isdigit()), default=None)
+    told = (tombstones_kept_ms(fact.effective or fact.configs) for fact in history)
+    return min((one for one in told if one is not None), default=None)
 
 
 def history_doubts(

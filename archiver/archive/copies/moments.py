@@ -215,13 +215,6 @@ def _by_place(note: MomentNote) -> tuple[str, int, int, int]:
     return note.topic, note.life, note.partition, note.generation
 
 
-def read_moments(
-    archive: Archive, instance: str, report_problem: ReportProblem = lambda _: None
-) -> dict[GenerationPlace, HeardMoment]:
-    """Read the newest notes of an instance's processes about each generation."""
-    return read_notes(archive, instance, report_problem).heard
-
-
 def read_notes(archive: Archive, instance: str, report_problem: ReportProblem = lambda _: None) -> InstanceNotes:
     """Read the newest notes of an instance's processes. Unreadable notes are reported and ignored."""
     listed = {process: max(notes) for process, notes in _listed(archive, instance).items()}
@@ -249,13 +242,11 @@ def read_notes(archive: Archive, instance: str, report_problem: ReportProblem = 
     return InstanceNotes(_merge(told), heard[-1][0] if heard else None, limits[-1] if limits else None)
 
 
-def heard_by_place(
-    told: Mapping[str, Mapping[GenerationPlace, HeardMoment]],
-) -> dict[RolePlace, dict[Generation, HeardMoment]]:
+def heard_by_place(told: Mapping[str, InstanceNotes]) -> dict[RolePlace, dict[Generation, HeardMoment]]:
     """Sort the notes of all instances by partition."""
     found: dict[RolePlace, dict[Generation, HeardMoment]] = {}
-    for instance, heard in told.items():
-        for (place, number), moment in heard.items():
+    for instance, notes in told.items():
+        for (place, number), moment in notes.heard.items():
             found.setdefault(place, {})[Generation(instance=instance, number=number)] = moment
     return found
 

@@ -1,13 +1,13 @@
 """Reads partitions of compacted topics from their copies, as an entry of the role log decides (docs/format.md §11)."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from archiver.archive.copies.archived_topic import CopyReading, CopyStretch
-from archiver.archive.copies.copy_listings import CopyInstances, CopyListings
+from archiver.archive.copies.copy_listings import ListedCopies, list_copies
 from archiver.archive.copies.copy_proof import (
     WAYS_ON,
     Settled,
@@ -78,24 +78,23 @@ class _Arranged(NamedTuple):
 _NOTHING: Final = _Loaded(EMPTY_PARTITION, ())
 
 
-@dataclass(slots=True)
-class _Doubt:
-    """Offsets at which the log held no record, according to an entry. `other`: a known copy with a record there."""
+class _Doubt(NamedTuple):
+    """Offsets at which the log held no record, according to an entry."""
 
     start: int
     stop: int
-    other: str = ""
 
 
 class CopyReader:
     """Reads the copies of a topic, several partitions at once."""
 
-    def __init__(self, logs: RoleLogs, history: History, instances: CopyInstances) -> None:
+    def __init__(self, logs: RoleLogs, history: History, instances: Callable[[], Collection[str]]) -> None:
         self._logs = logs
         self._archive = logs.archive
         self._topic = logs.topic
         self._history = history
-        self._listings = CopyListings(logs.archive, logs.topic, instances)
+        self._instances = instances
+        self._lives: dict[int, ListedCopies] = {}  # as listed
         self._arranged: dict[CopyKey, _Arranged] = {}
 
     def read_by(self, entries: Mapping[int, LifeEntry]) -> dict[int, ReadPartition]:
@@ -195,9 +194,6 @@ class CopyReader:
     ) -> Iterator[tuple[int, str]]:
         """Yield how other copies, and `topics/`, contradict entries. Few requests serve many partitions together."""
         doubts = {number: doubt for number, one in entries.items() if (doubt := self._doubt(number, one))}
-        for number, doubt in doubts.items():
-            doubt.other = self._other_read(number, entries[number], doubt)
-        self._listings.load_others((one.life, number) for number, one in entries.items())
         others = {number: self._others(number, entries[number]) for number in entries}
         wanted: dict[CopyKey, ListedPartition] = {}
         for number, copies in others.items():
@@ -208,21 +204,21 @@ class CopyReader:
         asked = self._ask(wanted)
         for number, one in entries.items():
             found = {copy: asked[copy].inventory for copy in others[number] if copy in asked}
-            false = self._record_in_doubt(number, one.entry, doubts.get(number), found)
+            false = self._record_in_doubt(number, one, doubts.get(number), found)
             end = read[number].inventory.end
             further = self._further(number, one.life, end, others[number], found)
             yield from ((number, problem) for problem in (*false, *(() if false else further)))
 
     def _record_in_doubt(
-        self, number: int, entry: RoleEntry, doubt: "_Doubt | None", found: Mapping[CopyKey, PartitionInventory]
+        self, number: int, one: LifeEntry, doubt: _Doubt | None, found: Mapping[CopyKey, PartitionInventory]
     ) -> list[str]:
         """Report a copy with a record where the log held none according to the entry. `found`: requested objects of other copies."""
-        if doubt is None or not isinstance(entry.holder, CompleteCopy):
+        if doubt is None or not isinstance(one.entry.holder, CompleteCopy):
             return []
-        having = (copy for copy, one in found.items() if has_record(one, doubt.start, doubt.stop))
-        name = doubt.other or next((str(Generation.of_copy(one)) for one in having), "")
+        having = (copy for copy, objects in found.items() if has_record(objects, doubt.start, doubt.stop))
+        name = self._other_read(number, one, doubt) or next((str(Generation.of_copy(copy)) for copy in having), "")
         why = f"it has no record from offset {doubt.start} on, and {name} has"
-        return [self._false_claim(number, entry.holder, why)] if name else []
+        return [self._false_claim(number, one.entry.holder, why)] if name else []
 
     def _further(
         self,
@@ -246,7 +242,7 @@ class CopyReader:
                 return [f"{self._topic}-{number}: {newest}; {why}; {WAYS_ON}"]
         return []
 
-    def _doubt(self, number: int, one: LifeEntry) -> "_Doubt | None":
+    def _doubt(self, number: int, one: LifeEntry) -> _Doubt | None:
         """Return the offsets where the log held no record according to an entry, so that any record there contradicts it.
 
         A copy with objects is checked below its position; a copy without objects, everywhere.
@@ -260,7 +256,7 @@ class CopyReader:
             return None
         return _Doubt(held.inventory.end, stop)
 
-    def _other_read(self, number: int, one: LifeEntry, doubt: "_Doubt") -> str:
+    def _other_read(self, number: int, one: LifeEntry, doubt: _Doubt) -> str:
         """Name the other source that is read anyway and has a record in doubt: the former copy, or `topics/`; empty: neither."""
         life, entry = one
         end = max(doubt.start, _end_of(entry.holder, EMPTY_PARTITION))
@@ -274,8 +270,13 @@ class CopyReader:
     def _others(self, number: int, one: LifeEntry) -> dict[CopyKey, ListedPartition]:
         """Return the listed copies of a partition that its entry does not name for reading."""
         named = {self._key(number, one.life, whose) for whose in (one.entry.holder, one.entry.replaced)}
-        known = self._listings.known((one.life, number))
-        return {copy: listed for copy, listed in known if copy not in named}
+        return {copy: listed for copy, listed in self._copies(number, one.life).items() if copy not in named}
+
+    def _copies(self, number: int, life: int) -> Mapping[CopyKey, ListedPartition]:
+        """Return all copies of a partition. A life is listed once."""
+        if life not in self._lives:
+            self._lives[life] = list_copies(self._archive, self._instances(), self._topic, life)
+        return self._lives[life].get(number, {})
 
     # --- objects of generations, and under `topics/`
 
@@ -303,8 +304,7 @@ class CopyReader:
         keys = dict.fromkeys(
             key for one in wanted if (key := self._key(*one)) is not None and key not in self._arranged
         )
-        self._listings.load(keys)
-        listed = {key: found for key in keys if (found := self._listings.of(key)) is not None}
+        listed = {key: found for key in keys if (found := self._copies(key.partition, key.life).get(key)) is not None}
         self._arranged |= dict.fromkeys(keys, _Arranged(EMPTY_PARTITION, ())) | self._ask(listed)
 
     def _ask(self, listed: Mapping[CopyKey, ListedPartition]) -> dict[CopyKey, _Arranged]:
@@ -334,7 +334,7 @@ def _generation(whose: Holder | Generation) -> Generation | None:
     return whose if isinstance(whose, Generation) else None
 
 
-def _asked_of(listed: ListedPartition, doubt: "_Doubt | None", *, is_left: bool) -> ListedPartition | None:
+def _asked_of(listed: ListedPartition, doubt: _Doubt | None, *, is_left: bool) -> ListedPartition | None:
     """Return the objects to check in a copy that is not read: around the offsets in doubt, and the last one if the copy was left.
 
     A candidate is still being written: it is checked only once it begins an object behind the end of the reading.

@@ -8,7 +8,6 @@ from archiver.archive.copies.roles import (
     CompleteCopy,
     EntryType,
     Generation,
-    Holder,
     Left,
     RoleEntry,
 )
@@ -41,13 +40,13 @@ def switch(before: RoleEntry, number: int, copy: CompleteCopy) -> RoleEntry:
         switched=number,
         broke=None,
         replaced=before.holder or HISTORY,
-        left=_left_with(before.left, _generation_of(before.holder), number),
+        left=_left_with(before.left, before.current, number),
     )
 
 
 def unsure(before: RoleEntry, number: int, instance: str) -> RoleEntry:
     """The current copy may have values whose tombstones it has missed."""
-    holder = replace(before.holder, is_sure=False) if isinstance(before.holder, CompleteCopy) else before.holder
+    holder = replace(before.copy, is_sure=False) if before.copy else before.holder
     return replace(before, type=EntryType.UNSURE, instance=instance, holder=holder, broke=number)
 
 
@@ -63,16 +62,12 @@ def history(before: RoleEntry, number: int, instance: str) -> RoleEntry:
         broke=None,
         replaced=before.holder,
         candidate=None,
-        left=_left_with(gone, _generation_of(before.holder), number),
+        left=_left_with(gone, before.current, number),
     )
 
 
 def _first(*, has_history: bool) -> RoleEntry:
     return replace(_NOBODY, holder=HISTORY, switched=0) if has_history else _NOBODY
-
-
-def _generation_of(holder: Holder) -> Generation | None:
-    return holder.generation if isinstance(holder, CompleteCopy) else None
 
 
 def _left_with(left: tuple[Left, ...], generation: Generation | None, since: int) -> tuple[Left, ...]:

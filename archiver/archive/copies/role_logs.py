@@ -15,13 +15,13 @@ from archiver.archive.copies.roles import (
     Generation,
     Holder,
     RoleEntry,
+    RoleLog,
     RolePlace,
     name_of_holder,
     read_entry,
 )
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_partition_number, is_topic_name
-from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.topics import TopicFact, is_compacted
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.running.workers import side_by_side
@@ -33,21 +33,6 @@ _MOST_STEPS: Final = 1_000  # the most entries to read of one role log, to find 
 
 Numbers = Mapping[int, datetime]  # of the entries of one role log, with put times
 Told = RoleEntry | NotWholeError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedRoleLog:
-    """One listed role log. `entry` None: the newest entry is unreadable, because of `problem`."""
-
-    place: RolePlace
-    number: int  # of the newest entry
-    entry: RoleEntry | None
-    put_at: Mapping[int, datetime]  # of each entry, by the store's clock
-    problem: str = ""
-
-    def put_ms(self, number: int) -> int:
-        """Return the put time of an entry; of the next entry if it is missing, since it was put no later."""
-        return epoch_ms(self.put_at[min(one for one in self.put_at if one >= min(number, self.number))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +99,6 @@ class RoleLogs:
                 before = before if entry.switched is None else entry.switched
             passed += [one for one in numbers[1:] if one >= before]
             numbers = [one for one in numbers[1:] if one < before]
-
-    def was_read(self, life: int, partition: int, generation: Generation) -> bool:
-        """Return whether an entry calls a generation complete: as the current copy, or as the replaced copy."""
-        return any(_calls_complete(entry, generation) for entry in self.holders(life, partition))
 
     def was_complete(self, life: int, partition: int, generation: Generation) -> bool | None:
         """Return whether any entry since a generation began calls it complete; None if the log has too many entries to read."""
@@ -227,7 +208,7 @@ def _name_below(prefix: str, item: ListedObject) -> str:
 
 def read_role_logs(
     archive: Archive, topic: str, wanted: Collection[RolePlace] | None = None
-) -> dict[RolePlace, ListedRoleLog]:
+) -> dict[RolePlace, RoleLog]:
     """Read the newest entry of each role log of a topic; only of the wanted logs, if `wanted` is given."""
     logs = list_role_logs(archive, topic)
     listed = (
@@ -239,13 +220,10 @@ def read_role_logs(
     return dict(zip(places, side_by_side(_AT_ONCE, partial(_read, logs), places, "role"), strict=True))
 
 
-def _read(logs: RoleLogs, place: RolePlace) -> ListedRoleLog:
+def _read(logs: RoleLogs, place: RolePlace) -> RoleLog:
     put_at = logs.numbers(place.life, place.partition)
-    number = max(put_at)
-    told = logs.entry(place.life, place.partition, number)
-    if isinstance(told, NotWholeError):
-        return ListedRoleLog(place=place, number=number, entry=None, put_at=put_at, problem=str(told))
-    return ListedRoleLog(place=place, number=number, entry=told, put_at=put_at)
+    told = logs.entry(place.life, place.partition, max(put_at))
+    return RoleLog(place=place, number=max(put_at), told=told, put_at=put_at)
 
 
 def list_all_role_logs(archive: Archive, wanted: Callable[[str], bool] | None = None) -> dict[str, RoleLogs]:

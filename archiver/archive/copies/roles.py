@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, Strict
 
@@ -12,7 +12,8 @@ from archiver.archive.format.control import Fact, encode_bounded, key_behind, re
 from archiver.archive.format.fact_model import BoundedText, FactModel, Item, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import MOST_OFFSET, CopyKey, is_instance, is_topic_name
-from archiver.errors import CorruptSegmentError
+from archiver.archive.format.store_clock import epoch_ms
+from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.store.port import ObjectKind
 
 ROLES: Final = "roles"
@@ -87,10 +88,19 @@ class RoleEntry:
     left: Annotated[tuple[Item[Left], ...], Field(max_length=MOST_LEFT)]  # other generations that may still exist
 
     @property
+    def copy(self) -> CompleteCopy | None:
+        """The holder, if it is a copy."""
+        return self.holder if isinstance(self.holder, CompleteCopy) else None
+
+    @property
+    def current(self) -> Generation | None:
+        """The generation of the holder, if that is a copy."""
+        return self.holder.generation if isinstance(self.holder, CompleteCopy) else None
+
+    @property
     def open_candidate(self) -> Generation | None:
         """The newest generation, unless it has become the holder."""
-        is_holder = isinstance(self.holder, CompleteCopy) and self.holder.generation == self.candidate
-        return None if is_holder else self.candidate
+        return None if self.candidate == self.current else self.candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,38 +133,39 @@ class RolePlace:
         return f"{ROLES}/{self.topic}/{self.life}/{self.partition}"
 
 
-class NumberedEntry(NamedTuple):
-    """The newest entry of a role log."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleLog:
+    """The state of a role log when it was read: its newest entry, or why that is unreadable, and the put times of all."""
 
-    number: int
-    entry: RoleEntry
-    put_at: datetime  # by the store's clock
+    place: RolePlace
+    number: int  # of the newest entry
+    told: RoleEntry | NotWholeError
+    put_at: Mapping[int, datetime]  # of each entry, by the store's clock
 
+    @property
+    def entry(self) -> RoleEntry:
+        """The newest entry. Raises NotWholeError."""
+        if isinstance(self.told, NotWholeError):
+            raise self.told
+        return self.told
 
-class RoleLog(NamedTuple):
-    """The state of a role log when it was read: its newest entry, and the put time of each entry, by the store's clock."""
-
-    newest: NumberedEntry | None
-    put_at: Mapping[int, datetime]
+    def put_ms(self, number: int) -> int:
+        """Return the put time of an entry; of the next entry if it is missing, since it was put no later."""
+        return epoch_ms(self.put_at[min(one for one in self.put_at if one >= min(number, self.number))])
 
 
 _ENTRY: Final = FactModel(RoleEntry)
 
 
-def read_newest_entry(archive: Archive, place: RolePlace) -> NumberedEntry | None:
-    """Read the newest entry, which decides; None for an empty log. Raises NotWholeError."""
-    return read_role_log(archive, place).newest
-
-
-def read_role_log(archive: Archive, place: RolePlace, known: NumberedEntry | None = None) -> RoleLog:
-    """List a role log, and read its newest entry, unless it is already known. Raises NotWholeError."""
+def read_newest_entry(archive: Archive, place: RolePlace, known: RoleLog | None = None) -> RoleLog | None:
+    """List a role log, and read its newest entry, unless that is known. None for an empty log. Raises NotWholeError."""
     put_at = dict(_listed(archive, place))
-    number = max(put_at, default=None)
-    if number is None:
-        return RoleLog(None, put_at)
-    if known is not None and known.number == number and known.put_at == put_at[number]:
-        return RoleLog(known, put_at)
-    return RoleLog(NumberedEntry(number, read_entry(archive, place, number), put_at[number]), put_at)
+    if not put_at:
+        return None
+    number = max(put_at)
+    is_known = known is not None and known.number == number and known.put_at[number] == put_at[number]
+    entry = known.entry if known is not None and is_known else read_entry(archive, place, number)
+    return RoleLog(place=place, number=number, told=entry, put_at=put_at)
 
 
 def read_entry(archive: Archive, place: RolePlace, number: int) -> RoleEntry:

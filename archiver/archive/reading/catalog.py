@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache, partial
 
 from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.copies.copied_topic import BY_ROLES, CopiedTopic, CopyChoice
-from archiver.archive.copies.copy_listings import CopyInstances
+from archiver.archive.copies.copy_listings import list_instances
 from archiver.archive.copies.history_doubts import history_doubts
 from archiver.archive.copies.role_logs import RoleLogs, list_all_role_logs, list_copied_topics, list_role_logs
 from archiver.archive.format.handle import Archive
@@ -52,7 +53,7 @@ def read_archive(
     lives = inventory.lives()
     logs = {} if choice.is_history else list_all_role_logs(archive, wanted)
     copied_once = list_copied_topics(archive) if choice.is_history else frozenset()
-    found, instances = list[ArchivedTopic](), CopyInstances(archive)
+    found, instances = list[ArchivedTopic](), cache(partial(list_instances, archive))
     for name in sorted(lives.keys() | newest.keys() | logs.keys()):
         fact, ignored = newest.get(name), tuple[str, ...]()
         if isinstance(fact, NotWholeError):

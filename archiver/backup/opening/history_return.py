@@ -13,7 +13,7 @@ from archiver.archive.copies.copy_proof import settled_offset
 from archiver.archive.copies.roles import (
     HISTORY,
     CompleteCopy,
-    NumberedEntry,
+    RoleLog,
     RolePlace,
     put_entry,
     read_newest_entry,
@@ -78,7 +78,7 @@ def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
     return _put(archive, place, newest, newest.entry.holder)
 
 
-def _put(archive: Archive, place: RolePlace, before: NumberedEntry, copy: CompleteCopy) -> Outcome:
+def _put(archive: Archive, place: RolePlace, before: RoleLog, copy: CompleteCopy) -> Outcome:
     """Put the entry. A later survey shows whether it counts; otherwise the next attempt decides again."""
     number = before.number + 1
     reach("history.decided")

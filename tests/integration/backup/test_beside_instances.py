@@ -15,7 +15,7 @@ from archiver.archive.copies.roles import (
     HISTORY,
     CompleteCopy,
     Generation,
-    NumberedEntry,
+    RoleLog,
     RolePlace,
     put_entry,
     read_newest_entry,
@@ -56,7 +56,7 @@ def switch_to_copy(site: ArchiveSite, topic: str, partition: int, end: int) -> N
     put_entry(archive, place, 1, entries.switch(begun, 1, copy))
 
 
-def newest_entry(site: ArchiveSite, topic: str, partition: int) -> NumberedEntry:
+def newest_entry(site: ArchiveSite, topic: str, partition: int) -> RoleLog:
     found = read_newest_entry(archive_at(site), RolePlace(topic=topic, life=0, partition=partition))
     assert found is not None
     return found

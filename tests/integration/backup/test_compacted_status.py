@@ -45,7 +45,7 @@ def clear(site: ArchiveSite, bootstrap: str, topic: str) -> ClearingReport:
     ask = asker_of(
         archive, KafkaSettings.parse({"bootstrap.servers": bootstrap}), lambda error: pytest.fail(str(error))
     )
-    survey = ClearingSurvey.of(archive, ClearingRules(delay_ms=0), 0, ask)
+    survey = ClearingSurvey(archive, ClearingRules(delay_ms=0), 0, ask)
     return clear_copies(survey, [RolePlace(topic=topic, life=0, partition=0)], 2**50)
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import pytest
@@ -161,19 +160,6 @@ def test_a_log_that_is_cut_back_gets_copies_of_its_own(
 # --- no time for tombstones
 
 
-async def _keep_tombstones(bootstrap: str, topic: str, kept_ms: int) -> Mapping[str, object]:
-    changes = {topic: {"delete.retention.ms": str(kept_ms)}}
-    return await KafkaAdmin(settings_of(bootstrap)).alter_configs_of_topics(changes)
-
-
-def keep_tombstones(bootstrap: str, topic: str, kept_ms: int) -> None:
-    assert asyncio.run(_keep_tombstones(bootstrap, topic, kept_ms)) == {}
-
-
-def has_taken_over(site: ArchiveSite, topic: str, name: str) -> bool:
-    return holder(site, topic).startswith(name)
-
-
 def is_sure(site: ArchiveSite, topic: str) -> bool:
     entry = newest_entry(site.bucket, topic)
     assert entry is not None
@@ -184,31 +170,6 @@ def alarms_of(site: ArchiveSite) -> set[str]:
     done = site.run("compacted", "status", "-c", "a.yaml", "--format", "json")
     assert done.returncode == 3, done.stderr
     return {alarm["kind"] for alarm in json.loads(done.stdout)["alarms"]}
-
-
-def test_copies_of_a_topic_that_keeps_no_tombstones_are_unsure_and_turn(
-    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
-) -> None:
-    bootstrap = broker_41.bootstrap
-    create_topic(bootstrap, topic, 1, {**EAGER_CLEANER, "delete.retention.ms": "0"})
-    write_batches(bootstrap, topic, 10, "some")
-    turn_s = 2.0
-    with fleet_of(site, bootstrap, topic, turn_s=turn_s) as fleet:
-        for name in "ab":
-            fleet.start(name)
-        eventually(lambda: holder(site, topic) != "")
-        begun_s, stood = time.monotonic(), entries_of(site, topic)
-        for instance in "ba":
-            eventually(partial(has_taken_over, site, topic, instance))
-            assert not is_sure(site, topic)
-        turns = (time.monotonic() - begun_s) / turn_s
-        assert entries_of(site, topic) - stood <= 2 * turns + 2, "a turn is a `begin` and a `switch`"
-        assert alarms_of(site) >= {"unsure"}
-        shown = site.run("ls", "-c", "a.yaml")
-        assert "the copy is complete, but unsure" in shown.stdout + shown.stderr
-        expected = latest_on(java_oracle, bootstrap, topic, 1)
-        eventually(lambda: latest(records_given(site.bucket, topic)) == expected[0])
-        assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.back") == expected
 
 
 def test_a_holder_that_may_miss_tombstones_from_now_on_says_so_once(
@@ -222,7 +183,7 @@ def test_a_holder_that_may_miss_tombstones_from_now_on_says_so_once(
         eventually(lambda: holder(site, topic).startswith("a:"))
         held = holder(site, topic)
         assert is_sure(site, topic)
-        keep_tombstones(bootstrap, topic, 0)
+        alter(bootstrap, topic, {"delete.retention.ms": "0"})
         write_batches(bootstrap, topic, 1, "more")
         eventually(lambda: not is_sure(site, topic))
         entry = newest_entry(site.bucket, topic)
@@ -240,30 +201,6 @@ def role_bodies(site: ArchiveSite, topic: str) -> list[bytes]:
     client = s3_client(site.bucket)
     keys = sorted(keys_in(site.bucket, f"control/roles/{topic}/0/0/"))
     return [client.get_object(Bucket=site.bucket.name, Key=key)["Body"].read() for key in keys]
-
-
-def test_an_unsure_copy_does_not_replace_a_sure_one_and_another_is_made_when_it_can_be_sure(
-    broker_41: Broker, site: ArchiveSite, topic: str
-) -> None:
-    bootstrap = broker_41.bootstrap
-    create_topic(bootstrap, topic, 1, EAGER_CLEANER)
-    write_batches(bootstrap, topic, 5, "some")
-    with fleet_of(site, bootstrap, topic, turn_s=2.0) as fleet:
-        fleet.start("a")
-        eventually(lambda: holder(site, topic).startswith("a:"))
-        held = holder(site, topic)
-        fleet.kill("a")
-        keep_tombstones(bootstrap, topic, 0)
-        fleet.start("b")
-        eventually(lambda: len(generations_of(site.bucket, topic).get("b:2", [])) > 0, "b does not begin")
-        stood = entries_of(site, topic)
-        time.sleep(5)
-        assert holder(site, topic) == held
-        assert is_sure(site, topic)
-        assert entries_of(site, topic) - stood <= 3, "at most one try a turn"
-        keep_tombstones(bootstrap, topic, 86_400_000)
-        eventually(lambda: holder(site, topic).startswith("b:"), "no other copy is made")
-        assert is_sure(site, topic)
 
 
 # --- records that expire before they are read

@@ -115,34 +115,6 @@ def test_a_damaged_copy_is_replaced_before_its_turn_is_over(
     assert newest_entry(site.bucket, topic) == held  # one new copy, and no turn after turn
 
 
-def test_a_survivor_replaces_its_own_damaged_copy(broker: Broker, site: ArchiveSite, topic: str) -> None:
-    """Nobody else is there: after `compacted.takeover` the holder's own instance makes the next copy beside its own."""
-    create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
-    config = compacted_config(site, broker.bootstrap, topic, turn_s=LONG_S, takeover="5s")
-    config["backup"]["segment"] = {"age": "1s", "records": 20}
-    with instance(site, config, "a", "--initial-role", "active") as a:
-        write(broker.bootstrap, topic, {f"k{number}": f"first {number}" for number in range(60)})
-        eventually(lambda: holder(site, topic).startswith("a:"))
-        former = holder(site, topic)
-        eventually(lambda: len(generations_of(site.bucket, topic)[former]) == 3)
-        s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=generations_of(site.bucket, topic)[former][0])
-        eventually(lambda: alarms(a, "damaged") == 1)
-        eventually(lambda: holder(site, topic) not in {former, ""})
-        assert holder(site, topic).startswith("a:")
-        eventually(lambda: len(latest(records_given(site.bucket, topic))) == 60)
-
-
-def test_an_instance_does_not_wake_itself(broker: Broker, site: ArchiveSite, topic: str) -> None:
-    """Its turn is over, nobody else is there, and it says so at each look: its own events bring about no look."""
-    create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
-    write(broker.bootstrap, topic, {"k": "some"})
-    config = compacted_config(site, broker.bootstrap, topic, turn_s=1.0, takeover="90s", interval="2s")
-    with instance(site, config, "a", "--initial-role", "active") as a:
-        eventually(lambda: a.total("archiver_compacted_hints_sent_total", event="ACTIVATE") >= 3)
-        assert a.total("archiver_compacted_hints_sent_total", event="ACTIVATE") < 6
-        assert a.total("archiver_compacted_hints_received_total") == 0
-
-
 def test_verify_complains_while_nobody_has_a_role(broker: Broker, site: ArchiveSite, topic: str) -> None:
     """Nobody has begun; then the only instance dies as soon as it has; then there is a copy, and it is left alone.
 

@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 
 import archiver.restore.fill.sending
-from archiver.codec.selection import TopicSelection
-from archiver.errors import NotWholeError, UsageError
 from archiver.restore.plan.request import Existing
 from archiver.upkeep.object_check import Level
 from tests.support.brokers import Broker
@@ -120,42 +118,11 @@ def test_a_restore_begun_from_the_history_goes_on_with_it(
     assert dict(java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records) == {0: rows_of(100)}
 
 
-def test_a_plan_that_names_a_copy_that_was_never_complete_is_refused(
-    compacted: Compacted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As somebody may write it who may write below control/restores/: the objects are there, and are those of a candidate."""
-    site, bootstrap, topic = compacted.site, compacted.broker.bootstrap, compacted.topic
-    mortal = MortalProduce()
-    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
-    mortal.live(1)
-    with pytest.raises(Killed):
-        site.restore(bootstrap, restore_id="mine", rename=[f"{topic}={topic}.back"], **EVERY)
-    for key in keys_in(site.bucket, f"compacted/a/topics/{topic}/"):
-        copied = key.replace("generation=1", "generation=5")
-        source = f"{site.bucket.name}/{key}"
-        s3_client(site.bucket).copy_object(Bucket=site.bucket.name, Key=copied, CopySource=source)
-    (plan,) = keys_in(site.bucket, f"control/restores/mine/{topic}.back/plan/")
-    found = s3_client(site.bucket).get_object(Bucket=site.bucket.name, Key=plan)["Body"].read().decode()
-    forged = found.replace("generation=1/", "generation=5/").replace('"a",\n     1,', '"a",\n     5,')
-    forged = "\n".join(line for line in forged.splitlines() if '"sha256"' not in line)
-    assert forged.count("generation=5/") == 8
-    s3_client(site.bucket).put_object(Bucket=site.bucket.name, Key=plan, Body=forged.encode())
-    with pytest.raises(NotWholeError, match="the plan names generation a/5, and no entry below control/roles/"):
-        site.restore(bootstrap, restore_id="mine", rename=[f"{topic}={topic}.back"], **EVERY)
-
-
 def test_a_topic_may_be_purged_that_a_copy_has(compacted: Compacted, java_oracle: JavaOracle) -> None:
     site, bootstrap, topic = compacted.site, compacted.broker.bootstrap, compacted.topic
     (restored,) = site.restore(bootstrap, topics=topic, existing=Existing.PURGE, **EVERY).topics
     assert restored.errors == ()
     assert dict(java_oracle.consume(bootstrap, topic).records) == compacted.rows
-
-
-def test_times_before_the_copy_was_complete_are_refused(compacted: Compacted) -> None:
-    with pytest.raises(UsageError, match=r"the archive has no state as of then.*take --until 20"):
-        compacted.site.restore(
-            compacted.broker.bootstrap, rename=[f"{compacted.topic}=x"], wanted=TopicSelection(until_ms=NOW_MS - 10**10)
-        )
 
 
 def test_copies_are_verified_record_by_record_and_against_kafka(compacted: Compacted) -> None:

@@ -19,6 +19,8 @@ from archiver.archive.reading.holdings import summarize
 from archiver.archive.segments.segment_facts import Hole, HoleCause
 from archiver.config.quantities import parse_time_ms
 from archiver.errors import CorruptSegmentError, NotWholeError, UsageError
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_plan import plan_restore, told_beside
 from archiver.store.port import MOST_PUT_BYTES, ListedObject, ObjectInfo, ObjectKind
 from tests.support.copied_bench import Bench, Ranges, T
 from tests.support.copied_topic import complete_copy, copy_place, role_entry
@@ -206,14 +208,6 @@ def test_a_tail_joins_at_the_position_and_a_tail_that_begins_later_leaves_a_gap(
     assert problems(bench.find()) == [
         "t-0: offsets 7-7 are missing from the archive; bring their objects back from the bucket's versions"
     ]
-
-
-def test_an_older_object_that_reaches_further_than_a_later_one_counts() -> None:
-    bench = Bench()
-    bench.copy("b", 4, [(0, 6)])
-    bench.copy("a", 1, [(0, 9), (5, 6), (9, 12)])
-    bench.entry(5, holder=complete_copy("b", 4, 6), replaced=complete_copy("a", 1, 3))
-    assert given(bench.find()) == Given(all_of(place("b", 4), range(6)) | all_of(place("a", 1), range(6, 12)), set())
 
 
 def test_a_holder_that_lost_its_last_objects_has_a_gap_and_a_damaged_one_is_told() -> None:
@@ -525,7 +519,7 @@ def test_reading_copies_takes_few_requests(position: int) -> None:
     assert [problems(found, number) for number in range(4)] == [[]] * 4
     assert len(store.entries) == 4  # the newest of each
     is_marker = position > 90
-    assert len(store.listed) == 8  # of both instances; no other one is looked for
+    assert store.listed == ["compacted/", "compacted/a/topics/t/", "compacted/b/topics/t/"]
     assert len(store.asked) == 8 + 4 * is_marker
 
 
@@ -576,6 +570,7 @@ def test_the_role_log_of_a_topic_that_was_never_compacted_is_not_read(*, is_told
     assert (given(found), problems(found)) == (Given(all_of(HISTORY_OF_0, range(700)), set()), [])
     assert "control/roles/t/ is not read: the topic never had compact in cleanup.policy" in told[0]
     assert (given(read), read.ignored) == (given(found), tuple(told))
+    assert told == list(told_beside([read], plan_restore([read], {T: T}), RestoreRequest()))
     assert list(told) == summarize(bench.archive, T).problems == summarize(bench.archive, None).problems
     bench.create("A", effective={"cleanup.policy": "compact"})
     assert given(bench.find()).missing == set(range(700))
@@ -652,26 +647,14 @@ def test_each_partition_is_read_in_the_newest_life_with_a_complete_copy() -> Non
 # --- entries of others
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"partition": 1},
-        {"holder": {"generation": {"instance": "../x", "number": 1}, "next": 1, "position": 1, "is_sure": True}},
-        {"holder": complete_copy("a", 8, 5)},
-        {"holder": complete_copy("a", 1, 5, 4)},
-        {"holder": "compacted/"},
-        {"switched": None},
-        {"format": 2},
-    ],
-)
-def test_an_entry_that_cannot_be_damages_its_partition_alone(wrong: Mapping[str, object]) -> None:
+def test_an_entry_that_cannot_be_damages_its_partition_alone() -> None:
     bench = Bench(partitions=2)
     for number in range(2):
         bench.copy("a", 1, [(0, 5)], number)
         bench.history([(0, 3)], number)
     bench.entry(2, 1, holder=complete_copy("a", 1, 5))
     bench.entry(2, holder=complete_copy("a", 1, 5))
-    key = bench.entry(3, holder=complete_copy("a", 1, 5), other=wrong)
+    key = bench.entry(3, holder=complete_copy("a", 1, 5), other={"partition": 1})
     found = bench.find()
     assert given(found) == Given({}, set())
     assert len(problems(found)) == 1

@@ -2,9 +2,8 @@
 
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.missing_copies import topics_without_archive
-from archiver.archive.copies.roles import HISTORY
 from archiver.config.model import ArchiverConfig
-from tests.support.standing_copies import StandingCopies, copy_of
+from tests.support.standing_copies import StandingCopies
 from tests.unit.backup.compacted.test_status import CONFIG, HOUR_MS, NOW_MS, record, turned
 
 LONG_AGO_MS = NOW_MS - 2 * HOUR_MS
@@ -51,20 +50,4 @@ def test_a_first_copy_that_was_begun_is_left_to_the_status_of_instances() -> Non
     """That nobody works on it is no fact of the archive. Readers of the topic say that no copy is complete."""
     bucket = compacted()
     bucket.note(0, entries.begin(None, 0, "a", has_history=False), LONG_AGO_MS)
-    assert found(bucket) == []
-
-
-def test_silence_behind_a_complete_copy_is_no_complaint() -> None:
-    bucket = compacted()
-    log = entries.begin(None, 0, "a", has_history=False)
-    bucket.note(0, log, LONG_AGO_MS)
-    bucket.note(1, entries.switch(log, 1, copy_of("a0", 20)), LONG_AGO_MS)
-    assert found(bucket) == []
-
-
-def test_a_candidate_beside_what_lies_under_topics_is_left_alone() -> None:
-    bucket = compacted()
-    log = entries.begin(None, 0, "a", has_history=True)
-    assert log.holder == HISTORY
-    bucket.note(0, log, LONG_AGO_MS)
     assert found(bucket) == []

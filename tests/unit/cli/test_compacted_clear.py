@@ -1,4 +1,4 @@
-"""`archiver compacted clear`: what it takes; and the command that it replaces."""
+"""`archiver compacted clear`: what it takes."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -5,10 +5,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from archiver.archive.copies.roles import CompleteCopy, Generation, RolePlace
-from archiver.backup.compacted.clearing.clearing_rules import spell_ms
 from archiver.backup.compacted.clearing.status import CompactedStatus, PartitionStatus
-
-_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+from archiver.config.quantities import spell_time
+from archiver.process.output.progress import spell_seconds
 
 
 class AlarmKind(StrEnum):
@@ -51,7 +50,7 @@ def _unheard(status: CompactedStatus) -> Iterator[Alarm]:
         if heard_ms is None:
             yield Alarm(AlarmKind.UNHEARD, None, f"instance {instance}: was never heard of; run it")
         elif status.now_ms - heard_ms > status.takeover_ms:
-            silence = spell_span(status.now_ms - heard_ms)
+            silence = spell_seconds((status.now_ms - heard_ms) / 1000)
             yield Alarm(AlarmKind.UNHEARD, None, f"instance {instance}: unheard of for {silence}; run it")
 
 
@@ -76,7 +75,7 @@ def _copy_alarms(status: CompactedStatus, one: PartitionStatus) -> Iterator[tupl
             what = "what lies under topics/ is read" if holder else "nothing can be read"
             yield AlarmKind.NO_COPY, f"no copy is complete yet, and {what}"
     elif not holder.is_sure:
-        since = "" if one.unsure_ms is None else f" since {spell_ms(one.unsure_ms)}"
+        since = "" if one.unsure_ms is None else f" since {spell_time(one.unsure_ms)}"
         yield AlarmKind.UNSURE, f"{generation_name(holder.generation)} may hold values that were deleted{since}"
         if one.since_ms is not None and one.begun_ms is not None:
             yield from _unattainable(one, holder.generation, one.since_ms - one.begun_ms, "took")
@@ -92,7 +91,8 @@ def _unattainable(
     is_fresh = seen is not None and seen.moment_ms is not None
     is_slow = one.limit_ms is not None and reading_ms >= one.limit_ms
     if one.kept_ms is not None and is_slow and not (is_fresh and verb == "takes"):
-        slow = f"reading {verb} {spell_span(reading_ms)}, delete.retention.ms is {spell_span(one.kept_ms)}"
+        reading, kept = spell_seconds(reading_ms / 1000), spell_seconds(one.kept_ms / 1000)
+        slow = f"reading {verb} {reading}, delete.retention.ms is {kept}"
         text = f"{generation_name(generation)} cannot become sure, unattainable: {slow}; read faster, or raise delete.retention.ms"
         yield AlarmKind.UNATTAINABLE, text
 
@@ -103,12 +103,15 @@ def _turn_alarms(status: CompactedStatus, one: PartitionStatus) -> Iterator[tupl
         heard = [found.heard_ms for found in one.generations if found.generation == one.candidate]
         last_ms = max([one.candidate_ms, *(moment for moment in heard if moment is not None)])
         if status.now_ms - last_ms > status.takeover_ms:
-            silence = spell_span(status.now_ms - last_ms)
+            silence = spell_seconds((status.now_ms - last_ms) / 1000)
             yield AlarmKind.OVERDUE, f"nobody has worked on {generation_name(one.candidate)} for {silence}"
     elif isinstance(one.holder, CompleteCopy) and one.due_ms is not None:
         late_ms = status.now_ms - one.due_ms
         if late_ms > status.takeover_ms:
-            yield AlarmKind.OVERDUE, f"the next copy is due since {spell_ms(one.due_ms)}, and no instance has begun it"
+            yield (
+                AlarmKind.OVERDUE,
+                f"the next copy is due since {spell_time(one.due_ms)}, and no instance has begun it",
+            )
 
 
 def name_of(place: RolePlace) -> str:
@@ -118,9 +121,3 @@ def name_of(place: RolePlace) -> str:
 
 def generation_name(generation: Generation) -> str:
     return f"generation {generation.number} of {generation.instance}"
-
-
-def spell_span(span_ms: int) -> str:
-    """Spell a duration in its largest unit with a count of two or more."""
-    unit, factor = next((one for one in _UNITS_MS if span_ms >= 2 * one[1]), _UNITS_MS[-1])
-    return f"{span_ms // factor} {unit}"

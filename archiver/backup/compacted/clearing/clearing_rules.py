@@ -1,35 +1,28 @@
 """Decides which generations may be deleted: never the current copy, the candidate, or a copy with later offsets."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from archiver.archive.copies.copy_catalog import CopyState
-from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RoleLog, RolePlace
 from archiver.archive.format.layout import MOST_OFFSET
-from archiver.archive.format.store_clock import from_epoch_ms
+from archiver.archive.segments.listing import ListedPartition
+from archiver.config.quantities import spell_time
 
 
-class StoredCopy(NamedTuple):
-    """A listed generation, and the highest `next` of its objects: also behind a gap, because a tail may be read there."""
-
-    generation: Generation
-    end: int
+def is_left(entry: RoleEntry, generation: Generation) -> bool:
+    """Return whether a generation is neither the current copy nor a possible next one."""
+    return generation not in {entry.current, entry.candidate}
 
 
-def clearable(
-    number: int, entry: RoleEntry, standing: Iterable[StoredCopy], complete_to: int
-) -> tuple[Generation, ...]:
-    """Return generations that are neither current nor next, and end in the complete part of the current copy (`complete_to`).
+def is_needless(number: int, entry: RoleEntry, copy: Generation, *, end: int, complete_to: int) -> bool:
+    """Return whether a copy that ends at `end` is neither current nor next, and the current one is complete up to there.
 
-    Without a current copy, all stay. Generations begun after this entry, number
-    `number`, stay as well: so nothing is lost if a process slept on the entry, and another copy is current by now.
+    Without a current copy, all stay. Generations begun after this entry, number `number`, stay as well: so nothing is
+    lost if a process slept on the entry, and another copy is current by now.
     """
-    if not isinstance(entry.holder, CompleteCopy):
-        return ()
-    kept = {entry.holder.generation, entry.candidate}
-    going = (one for one in standing if one.generation not in kept and one.end <= complete_to)
-    return tuple(one.generation for one in going if one.generation.number <= number)
+    return entry.copy is not None and is_left(entry, copy) and copy.number <= number and end <= complete_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,21 +85,42 @@ class StandingCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """The inputs of the decision which generations of a partition are deleted."""
+    """One partition, and the inputs of the decision which of its generations are deleted.
 
-    number: int  # of the newest entry
-    entry: RoleEntry
+    `problem`: its role log is unreadable. Then nothing is deleted, and nothing else was read.
+    """
+
+    role_log: RoleLog
+    objects: Mapping[Generation, ListedPartition]
     now_ms: int  # of the store's clock, at the latest
-    standing: tuple[StandingCopy, ...]
+    standing: tuple[StandingCopy, ...] = ()
     holder: CopyState | None = None  # None: not read
     log: LogBounds | None = None  # None: unknown
     doubts: tuple[str, ...] = ()  # other reasons to keep everything
+    problem: str = ""
+
+    @property
+    def place(self) -> RolePlace:
+        return self.role_log.place
+
+    @property
+    def number(self) -> int:
+        """Number of the newest entry."""
+        return self.role_log.number
+
+    @property
+    def entry(self) -> RoleEntry:
+        return self.role_log.entry
+
+    @property
+    def copy(self) -> CompleteCopy | None:
+        """The current copy."""
+        return self.entry.copy
 
     @property
     def reached(self) -> int:
         """End of the current copy."""
-        position = self.entry.holder.position if isinstance(self.entry.holder, CompleteCopy) else 0
-        return max(position, self.holder.whole_to if self.holder else 0)
+        return max(self.copy.position if self.copy else 0, self.holder.whole_to if self.holder else 0)
 
     @property
     def holder_begins(self) -> int:
@@ -114,53 +128,38 @@ class Situation:
         return self.holder.begins if self.holder and self.holder.end else self.reached
 
 
-class Verdict(NamedTuple):
-    """The decision on a generation: it is deleted if nothing keeps it."""
-
-    generation: Generation
-    kept: tuple[str, ...]
-
-
-def judge_clearing(situation: Situation, rules: ClearingRules) -> tuple[Verdict, ...]:
-    """Return for each existing generation the reasons to keep it."""
+def judge_clearing(situation: Situation, rules: ClearingRules) -> dict[Generation, tuple[str, ...]]:
+    """Return for each former copy the reasons to keep it; none: it is deleted."""
     finished = sorted((one.generation for one in situation.standing if one.is_finished), key=_number, reverse=True)
     saved = frozenset(finished[: rules.keep_generations])
-    problems = (*situation.doubts, *holder_problems(situation), *log_problems(situation))
-    return tuple(
-        Verdict(one.generation, (*_reasons(situation, rules, one, saved), *problems))
-        if is_left(situation.entry, one.generation)
-        else Verdict(one.generation, ("it is read, or is to be read next",))
+    problems = clearing_problems(situation)
+    return {
+        one.generation: (*_reasons(situation, rules, one, saved), *problems)
         for one in situation.standing
-    )
+        if is_left(situation.entry, one.generation)
+    }
 
 
-def is_left(entry: RoleEntry, generation: Generation) -> bool:
-    """Return whether a generation is neither the current copy nor a possible next one."""
-    holder = entry.holder.generation if isinstance(entry.holder, CompleteCopy) else None
-    return generation not in {holder, entry.candidate}
+def clearing_problems(situation: Situation) -> tuple[str, ...]:
+    """Return the reasons to keep everything: the current copy is not whole, or the log contradicts it."""
+    return (*situation.doubts, *holder_problems(situation), *log_problems(situation))
 
 
-def early_reasons(situation: Situation, rules: ClearingRules, copy: StandingCopy) -> tuple[str, ...]:
-    """Return reasons to keep a generation that do not depend on its objects: before any is read."""
-    return tuple(_early_reasons(situation, rules, copy))
-
-
-def _early_reasons(situation: Situation, rules: ClearingRules, copy: StandingCopy) -> Iterator[str]:
-    if not is_left(situation.entry, copy.generation):
-        yield "it is read, or is to be read next"
-    if not isinstance(situation.entry.holder, CompleteCopy):
+def early_reasons(situation: Situation, rules: ClearingRules, copy: StandingCopy) -> Iterator[str]:
+    """Yield reasons to keep a former copy that do not depend on its objects: before any is read."""
+    if situation.copy is None:
         yield "no copy is read in place of it"
     if copy.generation.number > situation.number:
         yield f"it was begun after entry {situation.number}"
     since_ms = max(copy.left_ms, copy.needless_ms)
     if situation.now_ms < since_ms + rules.delay_ms:
-        yield f"compacted.clear.delay: it is left since {spell_ms(since_ms)}, and stays until {spell_ms(since_ms + rules.delay_ms)}"
+        yield f"compacted.clear.delay: it is left since {spell_time(since_ms)}, and stays until {spell_time(since_ms + rules.delay_ms)}"
 
 
 def _reasons(
     situation: Situation, rules: ClearingRules, copy: StandingCopy, saved: frozenset[Generation]
 ) -> Iterator[str]:
-    early = early_reasons(situation, rules, copy)
+    early = list(early_reasons(situation, rules, copy))
     yield from early
     for restore_id in copy.restores:
         yield f"restore {restore_id} reads it"
@@ -177,9 +176,12 @@ def _reasons(
 def _reasons_of_objects(situation: Situation, generation: Generation, state: CopyState) -> Iterator[str]:
     if state.problem:
         yield f"where it ends is not known: {state.problem}"
-    standing = [StoredCopy(generation, state.end)]
-    complete_to = situation.holder.complete_to if situation.holder else 0
-    if not state.problem and not clearable(situation.number, situation.entry, standing, complete_to):
+    number, entry, complete_to = (
+        situation.number,
+        situation.entry,
+        situation.holder.complete_to if situation.holder else 0,
+    )
+    if not state.problem and not is_needless(number, entry, generation, end=state.end, complete_to=complete_to):
         yield f"it ends at {state.end}, and what is read is complete up to {complete_to}, as its objects prove: it is needed"
     if begins_lower(situation, state):
         yield (
@@ -200,17 +202,15 @@ def begins_lower(situation: Situation, state: CopyState) -> bool:
 
 def holder_problems(situation: Situation) -> tuple[str, ...]:
     """Return the doubts that the current copy is whole."""
-    holder, state = situation.entry.holder, situation.holder
-    if not isinstance(holder, CompleteCopy) or state is None:
-        return ()
-    damage = state.damage(holder)
+    copy, state = situation.copy, situation.holder
+    damage = "" if copy is None or state is None else state.damage(copy)
     return (f"what is read {damage}",) if damage else ()
 
 
 def log_problems(situation: Situation) -> tuple[str, ...]:
     """Return contradictions between the log and the current copy."""
     log = situation.log
-    if not isinstance(situation.entry.holder, CompleteCopy) or situation.holder is None:
+    if situation.copy is None or situation.holder is None:
         return ()
     if log is None:
         return ("the cluster does not tell where the log begins and ends",)
@@ -232,11 +232,3 @@ def log_problems(situation: Situation) -> tuple[str, ...]:
 
 def _number(generation: Generation) -> int:
     return generation.number
-
-
-def spell_ms(moment_ms: int) -> str:
-    """Spell a time for people. A time after the year 9999 counts as none: a delay may be that long."""
-    try:
-        return from_epoch_ms(moment_ms).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except OverflowError:
-        return "after the year 9999"

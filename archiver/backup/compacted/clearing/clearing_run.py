@@ -10,22 +10,15 @@ for the next one. Objects that appear below a generation's prefix after the list
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from archiver.archive.copies.roles import CompleteCopy, Generation, RolePlace, read_newest_entry
-from archiver.archive.format.handle import Archive
+from archiver.archive.copies.roles import Generation, RolePlace, read_newest_entry
 from archiver.archive.notes.holds import delete_after_look
 from archiver.archive.segments.listing import ListedSegment
-from archiver.backup.compacted.clearing.clearing_rules import (
-    Situation,
-    holder_problems,
-    is_left,
-    judge_clearing,
-    log_problems,
-)
-from archiver.backup.compacted.clearing.clearing_survey import ClearingSurvey, Surveyed
+from archiver.backup.compacted.clearing.clearing_rules import Situation, clearing_problems, judge_clearing
+from archiver.backup.compacted.clearing.clearing_survey import ClearingSurvey
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.process.running.failpoints import reach
 
@@ -89,15 +82,13 @@ def clear_copies(
     return report
 
 
-def _clear(survey: ClearingSurvey, one: Surveyed, report: ClearingReport, goes_on: Callable[[], bool]) -> None:
-    if one.situation is None:
-        report.alarms[one.place] = (one.log.problem,)
+def _clear(survey: ClearingSurvey, one: Situation, report: ClearingReport, goes_on: Callable[[], bool]) -> None:
+    if one.problem:
+        report.alarms[one.place] = (one.problem,)
         return
-    if alarms := alarms_of(one.situation):
+    if alarms := clearing_problems(one):
         report.alarms[one.place] = alarms
-    for generation, why in judge_clearing(one.situation, survey.rules):
-        if not is_left(one.situation.entry, generation):
-            continue
+    for generation, why in judge_clearing(one, survey.rules).items():
         if why:
             report.kept.append(Kept(place=one.place, generation=generation, why=why))
         elif _holder_is_whole(survey, one, generation, report, goes_on):
@@ -106,19 +97,16 @@ def _clear(survey: ClearingSurvey, one: Surveyed, report: ClearingReport, goes_o
 
 
 def _holder_is_whole(
-    survey: ClearingSurvey, one: Surveyed, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
+    survey: ClearingSurvey, one: Situation, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
 ) -> bool:
     """Read the current copy before a generation is deleted, except for objects that this process has put or read before."""
-    situation = one.situation
-    if situation is None or not isinstance(situation.entry.holder, CompleteCopy):
+    if one.copy is None:
         return False
-    holder = situation.entry.holder
-    end = max(
-        (copy.state.end for copy in situation.standing if copy.generation == generation and copy.state), default=0
-    )
-    needed = [item for item in one.objects.get(holder.generation, ()) if item.key.base < end]
+    holder = one.copy.generation
+    end = max((copy.state.end for copy in one.standing if copy.generation == generation and copy.state), default=0)
+    needed = [item for item in one.objects.get(holder, ()) if item.key.base < end]
     try:
-        return survey.catalog.read_bodies(one.place.copy_key(holder.generation), needed, goes_on)
+        return survey.catalog.read_bodies(one.place.copy_key(holder), needed, goes_on)
     except NotWholeError as error:
         report.alarms[one.place] = (f"what is read is damaged: {error}",)
     except (StoreError, StoreTemporaryError) as error:
@@ -126,28 +114,22 @@ def _holder_is_whole(
     return False
 
 
-def alarms_of(situation: Situation) -> tuple[str, ...]:
-    """Report why nothing is cleared: the current copy is not whole, or the log contradicts it."""
-    return (*situation.doubts, *holder_problems(situation), *log_problems(situation))
-
-
 def _delete(
-    survey: ClearingSurvey, one: Surveyed, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
+    survey: ClearingSurvey, one: Situation, generation: Generation, report: ClearingReport, goes_on: Callable[[], bool]
 ) -> None:
     """Delete the listed objects of a generation in batches, while the conditions hold."""
-    archive = survey.archive
 
     def look() -> str:
-        if not goes_on() or not _is_newest(archive, one) or _is_restored(survey, one, generation):
+        if not goes_on() or not _holds(survey, one, generation):
             return "what was decided on holds no longer"
         reach("clearing.looked")
         return ""
 
-    objects, deleted = _within(archive, one, generation), list[ListedSegment]()
+    objects, deleted = one.objects[generation], list[ListedSegment]()
     for start in range(0, len(objects), _BATCH):
         batch = objects[start : start + _BATCH]
         try:
-            why, refused = delete_after_look(archive.store, [item.item.key for item in batch], look)
+            why, refused = delete_after_look(survey.archive.store, [item.item.key for item in batch], look)
         except StoreError as error:
             report.refused.append(str(error))
         else:
@@ -161,30 +143,13 @@ def _delete(
         report.cleared.append(Cleared(place=one.place, generation=generation, objects=len(deleted), bytes=size))
 
 
-def _is_newest(archive: Archive, one: Surveyed) -> bool:
+def _holds(survey: ClearingSurvey, one: Situation, generation: Generation) -> bool:
+    """Return whether the newest entry is still the surveyed one, and no unfinished restore may read the generation."""
     try:
-        newest = read_newest_entry(archive, one.place)
+        newest = read_newest_entry(survey.archive, one.place)
+        pins = survey.read_pins(one.now_ms)
     except (NotWholeError, StoreError, StoreTemporaryError) as error:
         log.warning("%s: nothing of it is cleared for now: %s", one.place.stream, error)
         return False
-    return newest is not None and (newest.number, newest.entry) == (one.log.number, one.log.entry)
-
-
-def _is_restored(survey: ClearingSurvey, one: Surveyed, generation: Generation) -> bool:
-    """Return whether an unfinished restore may read a generation by now."""
-    now_ms = one.situation.now_ms if one.situation is not None else 0
-    try:
-        pins = survey.pins.read(now_ms - survey.pin_ms)
-    except (StoreError, StoreTemporaryError) as error:
-        log.warning("%s: nothing of it is cleared for now: %s", one.place.stream, error)
-        return True
-    return bool(pins.unreadable) or one.place.copy_key(generation) in pins.restores
-
-
-def _within(archive: Archive, one: Surveyed, generation: Generation) -> Sequence[ListedSegment]:
-    """Return the listed objects of a generation. Checks their prefix once more: no other object may be deleted."""
-    prefix = archive.layout.copy_prefix(one.place.copy_key(generation))
-    strangers = [item.item.key for item in one.objects[generation] if not item.item.key.startswith(prefix)]
-    if strangers:
-        raise ArchiverError(f"{strangers[0]}: is not below {prefix}, and is not deleted")
-    return one.objects[generation]
+    is_newest = newest is not None and (newest.number, newest.entry) == (one.number, one.entry)
+    return is_newest and not pins.unreadable and one.place.copy_key(generation) not in pins.restores

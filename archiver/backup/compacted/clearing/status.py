@@ -7,11 +7,18 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from archiver.archive.copies.history_doubts import history_doubts
+from archiver.archive.copies.history_doubts import history_doubts, tombstones_kept_ms
 from archiver.archive.copies.missing_copies import newest_life, places_without_role_log
 from archiver.archive.copies.moments import HeardMoment, InstanceNotes, NotedLimits, heard_by_place, read_notes
-from archiver.archive.copies.role_logs import ListedRoleLog, list_copied_topics
-from archiver.archive.copies.roles import HISTORY, CompleteCopy, EntryType, Generation, Holder, RolePlace
+from archiver.archive.copies.role_logs import list_copied_topics
+from archiver.archive.copies.roles import (
+    HISTORY,
+    EntryType,
+    Generation,
+    Holder,
+    RoleLog,
+    RolePlace,
+)
 from archiver.archive.format.control import MOMENTS
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_instance
@@ -19,7 +26,6 @@ from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.index.inventory import read_inventory
 from archiver.archive.notes.topics import (
     POLICY,
-    TOMBSTONES_KEPT,
     TopicFact,
     is_compacted,
     read_newest_topic_facts,
@@ -30,15 +36,16 @@ from archiver.backup.compacted.clearing.clearing_rules import (
     NO_LOG,
     ClearingRules,
     LogBounds,
+    Situation,
     holder_problems,
     is_left,
     judge_clearing,
     log_problems,
-    spell_ms,
 )
-from archiver.backup.compacted.clearing.clearing_survey import AskLogs, ClearingSurvey, Surveyed
+from archiver.backup.compacted.clearing.clearing_survey import AskLogs, ClearingSurvey
 from archiver.backup.compacted.turn.turn_schedule import Told, TurnTimes, turn_due_ms, turn_stagger_ms
 from archiver.config.model import ArchiverConfig, CompactedConfig
+from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError
 
 _DAY_MS: Final = 86_400_000
@@ -130,7 +137,7 @@ class StatusReader:
         problems += told
         notes = {one: read_notes(self.archive, one, problems.append) for one in self._instances()}
         limits = self._take_limits(notes)
-        heard = heard_by_place({one: told.heard for one, told in notes.items()})
+        heard = heard_by_place(notes)
         survey = self._survey(facts)
         surveyed = [one for name in sorted(names) for one in survey.survey(name, self.now_ms)]
         known = {one.place for one in surveyed}
@@ -160,11 +167,11 @@ class StatusReader:
             return "defaults: no instance has noted any"
         at, name, limits = max(told, key=lambda one: one[:2])
         self.config = self.config.model_copy(update={"compacted": _with_limits(self.config.compacted, limits)})
-        return f"as instance {name} noted at {spell_ms(epoch_ms(at))}"
+        return f"as instance {name} noted at {spell_time(epoch_ms(at))}"
 
-    def _doubts(self, surveyed: Iterable[Surveyed], facts: Mapping[str, TopicFact]) -> dict[RolePlace, str]:
+    def _doubts(self, surveyed: Iterable[Situation], facts: Mapping[str, TopicFact]) -> dict[RolePlace, str]:
         """Return why the current history of partitions may lack deletions."""
-        places = [one.place for one in surveyed if one.log.entry is not None and one.log.entry.holder == HISTORY]
+        places = [one.place for one in surveyed if not one.problem and one.entry.holder == HISTORY]
         names = {place.topic for place in places} & facts.keys()
         if not names:
             return {}
@@ -186,20 +193,23 @@ class StatusReader:
         rules = ClearingRules(delay_ms=delay_ms, keep_generations=compacted.keep_generations)
         pin_ms, asks_all = self.config.restores.pin_ms, self.ask_logs is not None
         ask = self.ask_logs or partial(archived_logs, facts)
-        return ClearingSurvey.of(self.archive, rules, pin_ms, ask, asks_all=asks_all)
+        return ClearingSurvey(self.archive, rules, pin_ms, ask, asks_all=asks_all)
 
     def _instances(self) -> list[str]:
         there = self.archive.store.list_directories(self.archive.layout.control_prefix(MOMENTS))
         return sorted({*filter(is_instance, there), *self.config.compacted.instances})
 
-    def _partition(self, one: Surveyed, fact: TopicFact | None, heard: Heard, rules: ClearingRules) -> PartitionStatus:
-        place, log = one.place, one.log
+    def _partition(self, one: Situation, fact: TopicFact | None, heard: Heard, rules: ClearingRules) -> PartitionStatus:
+        place, log = one.place, one.role_log
         is_live = fact is None or newest_life(fact, place.partition) == place.life
-        if one.situation is None or log.entry is None:
-            return PartitionStatus(place=place, is_live=is_live, number=log.number, problem=log.problem)
-        entry, copy = log.entry, log.entry.holder if isinstance(log.entry.holder, CompleteCopy) else None
+        if one.problem:
+            return PartitionStatus(place=place, is_live=is_live, number=log.number, problem=one.problem)
+        entry, copy = one.entry, one.copy
         # No process works on an ended life, nor begins a copy once the topic is no longer compacted.
-        candidate, kept_ms = entry.open_candidate if is_live else None, _kept_ms(fact)
+        candidate, kept_ms = (
+            entry.open_candidate if is_live else None,
+            tombstones_kept_ms((fact.effective or fact.configs) if fact else {}),
+        )
         has_turns = is_live and (fact is None or is_compacted(fact) is not False)
         return PartitionStatus(
             place=place,
@@ -213,12 +223,12 @@ class StatusReader:
             replaced=entry.replaced,
             candidate=candidate,
             candidate_ms=None if candidate is None else log.put_ms(candidate.number),
-            due_ms=self._due_ms(log, heard, is_damaged=bool(holder_problems(one.situation))) if has_turns else None,
+            due_ms=self._due_ms(log, heard, is_damaged=bool(holder_problems(one))) if has_turns else None,
             generations=tuple(_generations(one, heard, rules)),
-            log=one.situation.log,
-            reached=one.situation.reached if one.situation.holder is not None else None,
-            damage=holder_problems(one.situation),
-            alarms=(*one.situation.doubts, *log_problems(one.situation)),
+            log=one.log,
+            reached=one.reached if one.holder is not None else None,
+            damage=holder_problems(one),
+            alarms=(*one.doubts, *log_problems(one)),
             kept_ms=kept_ms,
             limit_ms=None if kept_ms is None else kept_ms - self._margin_ms(kept_ms),
         )
@@ -227,7 +237,7 @@ class StatusReader:
         margin_ms = self.config.compacted.margin_ms
         return kept_ms // 10 if margin_ms is None else margin_ms
 
-    def _due_ms(self, log: ListedRoleLog, heard: Heard, *, is_damaged: bool) -> int | None:
+    def _due_ms(self, log: RoleLog, heard: Heard, *, is_damaged: bool) -> int | None:
         config: CompactedConfig = self.config.compacted
         place = log.place
         stagger_ms = turn_stagger_ms(place.topic, place.partition, config.length_ms)
@@ -241,7 +251,9 @@ class StatusReader:
             heard_ms=heard_ms,
             damaged_since_ms=self.now_ms if is_damaged else None,
         )
-        return turn_due_ms(log.entry, told, times, config.instances or tuple(_instances_in(log)))
+        named = (log.entry.current, log.entry.candidate)
+        instances = tuple(one.instance for one in named if one is not None)
+        return turn_due_ms(log.entry, told, times, config.instances or instances)
 
 
 def _with_limits(config: CompactedConfig, limits: NotedLimits) -> CompactedConfig:
@@ -266,42 +278,24 @@ def _facts_of(archive: Archive, topics: re.Pattern[str]) -> tuple[dict[str, Topi
     return {name: fact for name, fact in found.items() if isinstance(fact, TopicFact)}, unreadable
 
 
-def _kept_ms(fact: TopicFact | None) -> int | None:
-    told = ((fact.effective or fact.configs) if fact else {}).get(TOMBSTONES_KEPT, "")
-    return int(told) if told.isascii() and told.isdigit() else None
-
-
-def _instances_in(log: ListedRoleLog) -> Iterator[str]:
-    entry = log.entry
-    if entry is not None and isinstance(entry.holder, CompleteCopy):
-        yield entry.holder.generation.instance
-    if entry is not None and entry.candidate is not None:
-        yield entry.candidate.instance
-
-
-def _generations(one: Surveyed, heard: Heard, rules: ClearingRules) -> Iterator[GenerationStatus]:
-    entry, situation = one.log.entry, one.situation
-    if entry is None or situation is None:
-        return
-    kept = {verdict.generation: verdict.kept for verdict in judge_clearing(situation, rules)}
-    left_ms = {copy.generation: copy.left_ms for copy in situation.standing}
-    holder = entry.holder.generation if isinstance(entry.holder, CompleteCopy) else None
-    named = {generation for generation in (holder, entry.open_candidate) if generation is not None}
+def _generations(one: Situation, heard: Heard, rules: ClearingRules) -> Iterator[GenerationStatus]:
+    entry, log, kept = one.entry, one.role_log, judge_clearing(one, rules)
+    left_ms = {copy.generation: copy.left_ms for copy in one.standing}
+    named = {generation for generation in (entry.current, entry.open_candidate) if generation is not None}
     for generation in sorted({*one.objects, *named}, key=lambda one: (one.number, one.instance)):
         told = heard.get(one.place, {}).get(generation)
-        begun_ms = one.log.put_ms(generation.number)
-        since_ms = one.log.put_ms(entry.switched or 0) if generation == holder else begun_ms
         is_gone_by = is_left(entry, generation)
-        objects = one.objects.get(generation, ())
+        since = entry.switched or 0 if generation == entry.current else generation.number
+        objects = one.objects.get(generation)
         yield GenerationStatus(
             generation=generation,
-            role="active" if generation == holder else "left" if is_gone_by else "catch-up",
-            since_ms=left_ms[generation] if is_gone_by else since_ms,
-            objects=len(objects),
-            bytes=sum(listed.item.size for listed in objects),
+            role="active" if generation == entry.current else "left" if is_gone_by else "catch-up",
+            since_ms=left_ms[generation] if is_gone_by else log.put_ms(since),
+            objects=0 if objects is None else len(objects),
+            bytes=0 if objects is None else int(objects.size.sum()),
             heard_ms=None if told is None else epoch_ms(told.heard_at),
             moment_ms=None if told is None or told.moment is None else told.moment.at_ms,
-            kept=kept.get(generation, ()) if is_gone_by else (),
+            kept=kept.get(generation, ()),
         )
 
 

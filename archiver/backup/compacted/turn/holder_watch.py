@@ -7,7 +7,7 @@ it. The finding is not stored: a restarted process checks again.
 import logging
 
 from archiver.archive.copies.copy_catalog import CopyCatalog
-from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace, read_newest_entry
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,7 @@ class HolderWatch:
 
     def note_holder(self, entry: RoleEntry | None) -> None:
         """Forget the findings about a former copy."""
-        holder = entry.holder if entry is not None else None
-        if not isinstance(holder, CompleteCopy) or holder.generation != self._judged:
+        if entry is None or entry.current != self._judged:
             self.problem, self.since_ms, self._reached = "", None, 0
             self.forget()
 
@@ -48,8 +47,6 @@ class HolderWatch:
     def look(self, copy: CompleteCopy, now_s: float, now_ms: int) -> None:
         """Check the current copy. Called in a worker's thread, one call at a time."""
         problem = self._damage(copy)
-        if problem and not self._still_holds(copy.generation):  # it was cleared meanwhile
-            return
         if problem and not self.problem:
             log.error(
                 "%s: the copy that is read, generation %s, is damaged, and the next one is due: it %s",
@@ -71,8 +68,3 @@ class HolderWatch:
             return f"ends at offset {state.end}, and has reached {reached}"
         self._reached = state.end
         return ""
-
-    def _still_holds(self, generation: Generation) -> bool:
-        newest = read_newest_entry(self._catalog.archive, self._place)
-        holder = newest.entry.holder if newest is not None else None
-        return isinstance(holder, CompleteCopy) and holder.generation == generation

@@ -48,7 +48,6 @@ class OpenReading:
     may_put: Callable[[], bool]
     fresh: Freshness
     is_unsure: bool
-    opened_s: float
     set_back_ms: int = 0  # the part of the clock's set-back that is taken in
     try_again_s: float = 0.0  # time of the next stop for a switch
     feed: Feed = field(init=False)

@@ -175,8 +175,7 @@ class Turn:
     def holds(self) -> int | None:
         """The current generation, if it is this instance's."""
         entry = self.sight.entry if self.sight else None
-        copy = entry.holder if entry else None
-        return self._own(copy.generation) if isinstance(copy, CompleteCopy) else None
+        return self._own(entry.current) if entry else None
 
     @property
     def candidacy(self) -> int | None:
@@ -210,7 +209,7 @@ class Turn:
 
     def _counts_as_sure(self) -> bool:
         entry = self.sight.entry if self.sight else None
-        return entry is not None and isinstance(entry.holder, CompleteCopy) and entry.holder.is_sure
+        return entry is not None and entry.copy is not None and entry.copy.is_sure
 
 
 def spell_role(turn: Turn) -> str:
@@ -318,7 +317,7 @@ def _complete_copy(turn: Turn, sight: StoredState, generation: int) -> CompleteC
 
 def _is_sure(entry: RoleEntry) -> bool:
     """Return whether the current copy has lost no deletion. The history under `topics/` keeps each tombstone."""
-    return entry.holder.is_sure if isinstance(entry.holder, CompleteCopy) else entry.holder is not None
+    return entry.copy.is_sure if entry.copy else entry.holder is not None
 
 
 def would_begin(turn: Turn, sight: StoredState) -> bool:
@@ -338,6 +337,6 @@ def _may_begin(turn: Turn, sight: StoredState) -> bool:
         return False
     if not dues.is_turn_due:
         return False
-    if entry is not None and isinstance(entry.holder, CompleteCopy):
+    if entry is not None and entry.copy is not None:
         return turn.holds is None or dues.is_overdue
     return dues.begins_first or dues.is_overdue

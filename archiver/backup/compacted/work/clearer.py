@@ -13,7 +13,12 @@ from archiver.backup.compacted.clearing.clearing_rules import ClearingRules, Log
 from archiver.backup.compacted.clearing.clearing_run import ClearingReport, clear_copies
 from archiver.backup.compacted.clearing.clearing_survey import ClearingSurvey
 from archiver.backup.compacted.clearing.live_logs import ask_logs
-from archiver.backup.compacted.work.instance_metrics import InstanceMetrics
+from archiver.backup.compacted.work.instance_metrics import (
+    CLEARED_BYTES,
+    CLEARED_OBJECTS,
+    CLEARING_FAILURES,
+    InstanceMetrics,
+)
 from archiver.config.model import CompactedConfig
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.process.output.text import spell_count, spell_size
@@ -46,7 +51,7 @@ class Clearer:
             return asyncio.run_coroutine_threadsafe(asking, loop).result(_ASK_S)
 
         rules = ClearingRules(delay_ms=config.clear_delay_ms, keep_generations=config.keep_generations)
-        self._survey = ClearingSurvey.of(archive, rules, pin_ms, ask, catalog=catalog)
+        self._survey = ClearingSurvey(archive, rules, pin_ms, ask, catalog=catalog)
         self._worker = Workers(1, "clearer")
         self._told: Collection[str] = ()
         self._counts = counts
@@ -55,8 +60,9 @@ class Clearer:
     async def clear(self, places: Collection[RolePlace], now_ms: int, goes_on: Callable[[], bool]) -> ClearingReport:
         report = await self._worker.call(clear_copies, self._survey, places, now_ms, goes_on)
         for one in report.cleared:
-            self._counts.cleared(one.place.topic, objects=one.objects, size=one.bytes)
-        self._counts.clearing_failed(len(report.failures))
+            self._counts.add(CLEARED_OBJECTS, one.place.topic, by=one.objects)
+            self._counts.add(CLEARED_BYTES, one.place.topic, by=one.bytes)
+        self._counts.add(CLEARING_FAILURES, by=len(report.failures))
         self._tell(report)
         return report
 

@@ -1,14 +1,12 @@
 """Sends and receives events of the coordination topic: hints to the other instance to read a role log now.
 
-Role logs are read once an interval in any case. A refusal of Kafka is logged once, and hints are dropped.
+Role logs are read once an interval in any case. So an event that fails is dropped, and a refusal of Kafka is logged once.
 """
 
 import asyncio
 import logging
 from collections.abc import Collection
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, NamedTuple
 
 from archiver.archive.copies.roles import RolePlace
 from archiver.archive.notes.cluster_topics import COORDINATION_TOPIC
@@ -35,15 +33,12 @@ _BATCH_BYTES: Final = 4096  # more than an event takes
 _FETCH_BYTES: Final = 1_000_000
 _MOST_OPENED_BYTES: Final = 1 << 20  # of a batch, decompressed: our largest takes half of that
 _WAIT_MS: Final = 5_000
-_TRIES: Final = 4
-_MOST_TOLD: Final = 10  # different refusals
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 _REFUSED_PAUSE_S: Final = 300.0  # a user may grant the right
 
 
-@dataclass(slots=True)
-class _Place:
+class _Next(NamedTuple):
     """The next position in the topic."""
 
     topic_id: str
@@ -51,61 +46,39 @@ class _Place:
 
 
 class Coordination:
-    """Sends events to the other instance's processes, and receives theirs. No method raises refusals of Kafka.
+    """Sends events to the other instance's processes, and receives theirs. No refusal of Kafka is raised.
 
-    `others`: the instances whose events count; None: any. An instance ignores its own events: a survey that sends one
-    would cause the next survey. `ignored` counts records of the topic that are no events.
+    `client` waits in long fetches, so nothing else uses it. `others`: the instances whose events count. An instance
+    ignores its own events: a survey that sends one would cause the next survey.
     """
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        *,
-        others: Collection[str] | None = None,
-    ) -> None:
+    def __init__(self, client: KafkaClient, settings: KafkaSettings, pool: Workers, others: Collection[str]) -> None:
+        self._client = client
         self._settings = settings
+        self._pool = pool
         self._others = others
-        self._decoder = Workers(1, "events")  # a daemon: the end of the process waits for no batch
-        self._open = AsyncExitStack()
-        self._client: KafkaClient | None = None
-        self._place: _Place | None = None
+        self._next: _Next | None = None
         self._told: set[str] = set()
         self._pauses = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        self.ignored = 0
-
-    async def start(self) -> None:
-        """Find the topic, or create it. Events from now on are received. `hints` keeps looking for a missing topic."""
-        try:
-            await self._find()
-        except ArchiverError as error:
-            self._tell_once(error)
-
-    async def close(self) -> None:
-        self._client, self._place = None, None
-        self._decoder.shutdown(wait=False)
-        await self._open.aclose()
 
     async def tell(self, event: CoordinationEvent) -> None:
-        """Publish an event. The event is dropped if the topic is missing or cannot be written."""
-        client = self._client
-        if client is None or self._place is None:
+        """Publish an event, if the topic is known and can be written."""
+        if self._next is None:
             return
-        pauses = Backoff(_FIRST_PAUSE_S)
-        for _ in range(_TRIES):
-            try:
-                if await self._is_produced(client, _batch_of(event)):
-                    return
-            except ArchiverError as error:
-                self._tell_once(error)
-                if not error.retriable:
-                    return
-            await asyncio.sleep(pauses.next_s())
+        content, timeout_ms = _batch_of(event), self._settings.request_timeout_ms
+        try:
+            answer = await produce(self._client, COORDINATION_TOPIC, _PARTITION, content, timeout_ms)
+        except ArchiverError as error:
+            self._tell_once(error)
+            return
+        if answer.outcome not in {ProduceOutcome.DONE, ProduceOutcome.TEMPORARY}:
+            self._tell_once(KafkaError(answer.message, code=answer.error_code))
 
     async def hints(self) -> frozenset[RolePlace]:
         """Wait for events of others; return their partitions. May be cancelled at any time."""
         while True:
             try:
-                found = await self._listen()
+                found = await self._listen(self._next or await self.find())
             except ArchiverError as error:
                 self._tell_once(error)
                 await asyncio.sleep(self._pauses.next_s() if error.retriable else _REFUSED_PAUSE_S)
@@ -114,26 +87,18 @@ class Coordination:
             if found:
                 return found
 
-    # --- the topic
-
-    async def _find(self) -> tuple[KafkaClient, _Place]:
-        """Return the next offset of the topic: its end, if it is newly found. One caller at a time."""
-        if self._client is None:
-            self._client = await self._open.enter_async_context(KafkaClient(self._settings))
-        if self._place is None:
-            self._place = await self._end(self._client)
-        return self._client, self._place
-
-    async def _end(self, client: KafkaClient) -> _Place:
-        found = await client.describe_topics([COORDINATION_TOPIC])
+    async def find(self) -> _Next:
+        """Find the topic, or create it. Events behind its present end are received."""
+        found = await self._client.describe_topics([COORDINATION_TOPIC])
         if COORDINATION_TOPIC not in found:
             await self._create()
-            found = await client.describe_topics([COORDINATION_TOPIC])
+            found = await self._client.describe_topics([COORDINATION_TOPIC])
         if COORDINATION_TOPIC not in found:
             raise KafkaTemporaryError(f"topic {COORDINATION_TOPIC} was created, and is not known yet")
-        offsets = await client.offsets([(COORDINATION_TOPIC, _PARTITION)])
+        offsets = await self._client.offsets([(COORDINATION_TOPIC, _PARTITION)])
         end = offsets[COORDINATION_TOPIC, _PARTITION].last_stable
-        return _Place(found[COORDINATION_TOPIC].topic_id, end)
+        self._next = _Next(found[COORDINATION_TOPIC].topic_id, end)
+        return self._next
 
     async def _create(self) -> None:
         try:
@@ -142,24 +107,12 @@ class Coordination:
             if error.code != Code.TOPIC_ALREADY_EXISTS:  # by another process
                 raise
 
-    async def _is_produced(self, client: KafkaClient, batch: memoryview) -> bool:
-        """Write a batch once. Returns whether it is certainly in the topic. Raises KafkaError on a refusal."""
-        answer = await produce(client, COORDINATION_TOPIC, _PARTITION, batch, self._settings.request_timeout_ms)
-        if answer.outcome not in {ProduceOutcome.DONE, ProduceOutcome.TEMPORARY}:
-            raise KafkaError(answer.message, code=answer.error_code)
-        return answer.outcome is ProduceOutcome.DONE
-
-    # --- listening
-
-    async def _listen(self) -> frozenset[RolePlace]:
+    async def _listen(self, at: _Next) -> frozenset[RolePlace]:
         """Fetch the next events; return their partitions, perhaps none."""
-        client, place = await self._find()
-        target = FetchTarget(
-            topic=COORDINATION_TOPIC, topic_id=place.topic_id, partition=_PARTITION, offset=place.position
-        )
-        node = await client.leader(COORDINATION_TOPIC, _PARTITION)
+        target = FetchTarget(topic=COORDINATION_TOPIC, topic_id=at.topic_id, partition=_PARTITION, offset=at.position)
+        node = await self._client.leader(COORDINATION_TOPIC, _PARTITION)
         (answer,) = await fetch(
-            client,
+            self._client,
             node,
             [target],
             max_bytes=_FETCH_BYTES,
@@ -168,31 +121,23 @@ class Coordination:
             min_bytes=1,
         )
         if answer.error is not None:
-            self._refuse(client, answer)
+            self._client.forget_leaders(COORDINATION_TOPIC)
+            if answer.error in {FetchProblem.DENIED, FetchProblem.FAILED}:
+                doing, right = f"topic {COORDINATION_TOPIC} could not be read", f"Read on topic {COORDINATION_TOPIC}"
+                raise broker_error(answer.error_code, doing, right=right)
+            self._next = None  # it may be deleted, recreated, or truncated
+            raise KafkaTemporaryError(f"topic {COORDINATION_TOPIC} cannot be read now")
         try:
-            found, ignored, position = await self._decoder.call(_places_in, answer, place.position, self._others)
-        except (CorruptBatchError, ValueError):  # polling finds the same news
-            found, ignored, position = frozenset(), 1, max(place.position + 1, answer.last_stable_offset)
-        self.ignored += ignored
-        place.position = position
+            found, position = await self._pool.call(_places_in, answer, at.position, self._others)
+        except (CorruptBatchError, ValueError):
+            found, position = frozenset(), max(at.position + 1, answer.last_stable_offset)
+        self._next = at._replace(position=position)
         return found
 
-    def _refuse(self, client: KafkaClient, answer: Fetched) -> NoReturn:
-        """Forget the state that an answer shows to be stale, and raise that as an error."""
-        client.forget_leaders(COORDINATION_TOPIC)
-        if answer.error in {FetchProblem.DENIED, FetchProblem.FAILED}:
-            doing, right = f"topic {COORDINATION_TOPIC} could not be read", f"Read on topic {COORDINATION_TOPIC}"
-            raise broker_error(answer.error_code, doing, right=right)
-        self._place = None  # it may be deleted, recreated, or truncated
-        raise KafkaTemporaryError(f"topic {COORDINATION_TOPIC} cannot be read now")
-
     def _tell_once(self, error: ArchiverError) -> None:
-        """Log a problem once."""
-        what = str(error)
-        if error.retriable:
-            log.debug("%s", error)
-        elif what not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(what)
+        """Log a refusal once. Temporary errors are of no interest: other work reports them."""
+        if not error.retriable and str(error) not in self._told:
+            self._told.add(str(error))
             log.warning(
                 "%s; instances do not tell each other of their turns at once, and look now and then, which is slower and enough",
                 error,
@@ -211,24 +156,21 @@ def _batch_of(event: CoordinationEvent) -> memoryview:
     return encoder.flush().content
 
 
-def _places_in(answer: Fetched, position: int, others: Collection[str] | None) -> tuple[frozenset[RolePlace], int, int]:
-    """Return partitions in events of others, the number of invalid records, the next offset. Raises CorruptBatchError.
+def _places_in(answer: Fetched, position: int, others: Collection[str]) -> tuple[frozenset[RolePlace], int]:
+    """Return the partitions in events of others, and the next offset. An unreadable batch is skipped.
 
-    An unreadable batch counts as one invalid record.
+    Raises CorruptBatchError.
     """
     found: set[RolePlace] = set()
     whole_bytes = len(whole_batches(answer.records, position)[1])  # the last batch may be cut
-    ignored, rest, aborted = 0, answer.records[:whole_bytes], answer.aborted
+    rest, aborted = answer.records[:whole_bytes], answer.aborted
     while len(rest):
         try:
             decoded = decode_batches(first_step(rest), position, aborted, _MOST_OPENED_BYTES)
         except CorruptBatchError:
             first, _ = whole_batches(rest[: first_batch_bytes(rest)], position)
-            rest, position, ignored = rest[first_batch_bytes(rest) :], position_after(first, position), ignored + 1
+            rest, position = rest[first_batch_bytes(rest) :], position_after(first, position)
             continue
-        for frame in decoded.frames():
-            events = events_in(frame)
-            found |= {event.place for event in events if others is None or event.instance in others}
-            ignored += len(frame) - len(events)
+        found |= {one.place for frame in decoded.frames() for one in events_in(frame) if one.instance in others}
         rest, position, aborted = rest[decoded.source_bytes :], decoded.next_offset, decoded.aborted
-    return frozenset(found), ignored, position
+    return frozenset(found), position

@@ -4,14 +4,14 @@ Used by the partition's turn, which chooses the generations.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from archiver.archive.copies.moments import LeftNote, Moment
-from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace
+from archiver.archive.copies.roles import Generation, RoleLog, RolePlace
 from archiver.archive.format.layout import CopyKey
 from archiver.archive.format.store_clock import epoch_ms
+from archiver.archive.index.archived_end import position_of_copy
 from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.compacted.turn.reading import OpenReading
@@ -29,7 +29,7 @@ _STEP_S: Final = 0.02
 async def open_feed(parts: Parts, source: PartitionSource, copy: CopyKey, reading: OpenReading) -> Feed:
     """Return a feed that continues at the end of a copy's objects. Raises ArchiverError if they have a gap, or are a stranger's."""
     silences = parts.sink.silence_counter.silences  # a silence during the read must show at the put
-    end = await parts.pool.call(parts.catalog.position_for_writers, copy)
+    end = await parts.pool.call(position_of_copy, parts.archive, copy)
     if end.key:
         refuse_stranger(source, end.key, topic_id=end.topic_id, cluster_id=end.cluster_id)
     if end.gap is not None:
@@ -45,21 +45,18 @@ async def open_feed(parts: Parts, source: PartitionSource, copy: CopyKey, readin
 
 
 def begun_moment(
-    parts: Parts,
-    place: RolePlace,
-    generation: int,
-    entry: RoleEntry | None,
-    put_at: Mapping[int, datetime],
-    left: LeftNote | None,
+    parts: Parts, place: RolePlace, generation: int, role_log: RoleLog | None, left: LeftNote | None
 ) -> Moment | None:
     """Return the moment from which a generation continues; None: it broke the rule for good.
 
     A future moment is from before the store's clock was set back: its age is unknown.
     """
-    own, copy = Generation(instance=parts.instance, number=generation), entry.holder if entry is not None else None
-    if isinstance(copy, CompleteCopy) and copy.generation == own and not copy.is_sure:
+    own = Generation(instance=parts.instance, number=generation)
+    copy = None if role_log is None else role_log.entry.copy
+    if copy is not None and copy.generation == own and not copy.is_sure:
         return None
-    heard, begun_at = parts.heard(place).get(own), put_at.get(generation)
+    heard = parts.notes.heard(place).get(own)
+    begun_at = None if role_log is None else role_log.put_at.get(generation)
     if left is not None:
         moment = left.moment
     elif heard is not None:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -11,6 +11,9 @@ from prometheus_client.metrics_core import Metric
 from archiver.backup.compacted.clearing.alarms import AlarmKind
 from archiver.backup.compacted.turn.turn_decisions import ACTIVATE, PASSIVATE, Role
 from archiver.process.output.declared_metrics import Declared, Labels, counters_of, family_of
+
+if TYPE_CHECKING:
+    from archiver.backup.compacted.work.partition_turn import PartitionTurn
 
 _BY_ROLE: Final = ("topic", "role")
 
@@ -101,27 +104,6 @@ _FROM_ZERO: Final = (TURNS, GIVEN_UP, LOOK_FAILURES, CLEARED_OBJECTS, CLEARED_BY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FillState:
-    """The progress of a generation that this process fills."""
-
-    role: Role  # active: current; catch-up: next
-    position: int
-    high_watermark: int | None
-    is_unsure: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnState:
-    """The state of an assigned partition."""
-
-    topic: str
-    role: Role
-    role_since_ms: int | None
-    due_ms: int | None  # when the next copy is due
-    fills: tuple[FillState, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CopyCounts:
     """The last known state in storage, by topic."""
 
@@ -138,7 +120,7 @@ class InstanceMetrics:
 
     def __init__(
         self,
-        turns: Callable[[], Iterable[TurnState]] = tuple,
+        turns: Callable[[], Iterable["PartitionTurn"]] = tuple,
         standing: Callable[[], CopyCounts] = lambda: NOTHING_SEEN,
         clock_ms: Callable[[], int] = int,
         registry: CollectorRegistry | None = None,
@@ -150,36 +132,14 @@ class InstanceMetrics:
         self.registry.register(self)  # before the counters: it begins them at zero
         self._counters = counters_of(INSTANCE_METRICS, self.registry)
 
-    def took_over(self, topic: str) -> None:
-        self._add(TURNS, topic)
-
-    def gave_up(self, topic: str) -> None:
-        self._add(GIVEN_UP, topic)
-
-    def look_failed(self, topic: str) -> None:
-        self._add(LOOK_FAILURES, topic)
-
-    def cleared(self, topic: str, *, objects: int, size: int) -> None:
-        self._add(CLEARED_OBJECTS, topic, by=objects)
-        self._add(CLEARED_BYTES, topic, by=size)
-
-    def clearing_failed(self, times: int) -> None:
-        self._add(CLEARING_FAILURES, by=times)
-
-    def sent_hint(self, event: str) -> None:
-        self._add(HINTS_SENT, event)
-
-    def received_hint(self) -> None:
-        self._add(HINTS_RECEIVED)
-
-    def _add(self, declared: Declared, *labels: str, by: int = 1) -> None:
+    def add(self, declared: Declared, *labels: str, by: int = 1) -> None:
         counter = self._counters[declared]
         (counter.labels(*labels) if labels else counter).inc(by)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges."""
         turns = list(self._turns())
-        topics = {turn.topic for turn in turns}
+        topics = {turn.source.topic for turn in turns}
         values = {**_gauges(turns, self._clock_ms()), **_of_standing(self._standing(), topics)}
         self._begin_at_zero(topics)
         for declared in INSTANCE_METRICS:
@@ -190,28 +150,30 @@ class InstanceMetrics:
         """Show events without an occurrence as 0: Prometheus sees no increase from a missing series to 1."""
         for topic in topics:
             for declared in _FROM_ZERO:
-                self._add(declared, topic, by=0)
+                self.add(declared, topic, by=0)
         for event in (ACTIVATE, PASSIVATE):
-            self._add(HINTS_SENT, event, by=0)
+            self.add(HINTS_SENT, event, by=0)
 
 
-def _gauges(turns: Iterable[TurnState], now_ms: int) -> dict[Declared, dict[Labels, float]]:
+def _gauges(turns: Iterable["PartitionTurn"], now_ms: int) -> dict[Declared, dict[Labels, float]]:
     values: dict[Declared, dict[Labels, float]] = defaultdict(dict)
     for turn in turns:
+        topic, present, holds = turn.source.topic, turn.turn.role, turn.turn.holds
         for role in Role:  # all of them: a missing series is no 0
-            _sum(values[ROLES], (turn.topic, role.value), turn.role is role)
+            _sum(values[ROLES], (topic, role.value), present is role)
         if turn.role_since_ms is not None:
             ages, age_s = values[ROLE_AGE], (now_ms - turn.role_since_ms) / 1000
-            ages[turn.topic, turn.role.value] = max(age_s, ages.get((turn.topic, turn.role.value), 0.0))
-        if turn.role is Role.ACTIVE and turn.due_ms is not None:
+            ages[topic, present.value] = max(age_s, ages.get((topic, present.value), 0.0))
+        if present is Role.ACTIVE and turn.due_ms is not None:
             left, left_s = values[TURN_LEFT], (turn.due_ms - now_ms) / 1000
-            left[turn.topic,] = min(left_s, left.get((turn.topic,), left_s))
-        for fill in turn.fills:
-            labels = (turn.topic, fill.role.value)
-            _sum(values[POSITION], labels, fill.position)
-            _sum(values[UNSURE], labels, fill.is_unsure)
-            if fill.high_watermark is not None:
-                _sum(values[COPY_LAG], labels, max(0, fill.high_watermark - fill.position))
+            left[topic,] = min(left_s, left.get((topic,), left_s))
+        for number, reading in dict(turn.readings).items():
+            labels = (topic, (Role.ACTIVE if number == holds else Role.CATCH_UP).value)
+            position, high_watermark = reading.feed.writer.durable_position, reading.feed.high_watermark
+            _sum(values[POSITION], labels, position)
+            _sum(values[UNSURE], labels, reading.is_unsure)
+            if high_watermark is not None:
+                _sum(values[COPY_LAG], labels, max(0, high_watermark - position))
     return values
 
 

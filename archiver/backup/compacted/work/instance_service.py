@@ -15,10 +15,10 @@ from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn.events import CoordinationEvent
 from archiver.backup.compacted.turn.role_listings import RoleListings
 from archiver.backup.compacted.turn.turn_decisions import Role
-from archiver.backup.compacted.turn.turn_schedule import TurnTimes, turn_stagger_ms
+from archiver.backup.compacted.turn.turn_schedule import TurnTimes
 from archiver.backup.compacted.work.clearer import Clearer
 from archiver.backup.compacted.work.coordination import Coordination
-from archiver.backup.compacted.work.instance_metrics import InstanceMetrics
+from archiver.backup.compacted.work.instance_metrics import HINTS_RECEIVED, HINTS_SENT, InstanceMetrics
 from archiver.backup.compacted.work.partition_turn import PartitionTurn
 from archiver.backup.compacted.work.progress_notes import ProgressNotes
 from archiver.backup.compacted.work.taken_topics import TakenTopics
@@ -63,7 +63,7 @@ class InstanceService(GroupWorker):
         self._request = request
         self._config = request.config
         self._clock = StoreClock()
-        self._notes = ProgressNotes(self.archive, request.name, request.config, self._clock, self.troubles)
+        self._notes = ProgressNotes(self.archive, request.name, request.config, self._clock)
         self.held: set[TopicPartition] = set()
         self.turns: dict[TopicPartition, PartitionTurn] = {}
         self._hinted_again_s: dict[TopicPartition, float] = {}  # time from which a hint wakes a partition again
@@ -92,9 +92,8 @@ class InstanceService(GroupWorker):
         self._clients = [self.client, second]
         await unless_stopped(stop, self._persist("archive", self._note))
         others = [name for name in self._config.instances if name != self._request.name]
-        self._coordination = Coordination(self._backup.kafka, others=others)
-        stack.push_async_callback(self._coordination.close)
-        await unless_stopped(stop, self._coordination.start())
+        listener = await self._connect(stop, stack)
+        self._coordination = Coordination(listener, self._backup.kafka, self._openers, others)
         half = replace(
             self._backup,
             memory_bytes=self._backup.memory_bytes // 2,
@@ -143,7 +142,7 @@ class InstanceService(GroupWorker):
             ),
             catalog=self._catalog,
             clock=self._clock,
-            heard=self._notes.heard,
+            notes=self._notes,
             publish=self._publish,
             counts=self._request.counts,
         )
@@ -207,7 +206,6 @@ class InstanceService(GroupWorker):
             lambda: self.topics.terms[key[0]],
             earlier=[one.life for one in fact.lineage(life.life, key[1]) if one.life != life.life],
             history_begin=0 if branch is None else branch.offset,
-            stagger_ms=turn_stagger_ms(key[0], key[1], self._config.length_ms),
             report_end=self._note_end,
         )
         self.turns[key] = turn
@@ -226,7 +224,6 @@ class InstanceService(GroupWorker):
         turn = self._take(key)
         if turn is not None:
             turn.let_go()
-            self._notes.remember(turn)
 
     async def release(self, partitions: Sequence[TopicPartition]) -> Sequence[Hint]:
         # The commit is for people: role logs and objects have all state.
@@ -234,8 +231,6 @@ class InstanceService(GroupWorker):
         self.held -= set(partitions)
         closing = [turn for key in partitions if (turn := self._take(key)) is not None]
         await asyncio.gather(*(turn.close(RELEASE_S) for turn in closing))
-        for turn in closing:
-            self._notes.remember(turn)
         return hints
 
     def lose(self, partitions: Sequence[TopicPartition]) -> None:
@@ -291,7 +286,7 @@ class InstanceService(GroupWorker):
                 self.troubles.note(as_ours(error, "moments"), line, "moments")
 
     async def _note(self) -> None:
-        await self._notes.note(self.turns.values())
+        await self._notes.note([note for turn in self.turns.values() for note in turn.notes()])
 
     async def _keep_clearing(self) -> None:
         """Clear former copies of the partitions that this process is active for."""
@@ -328,7 +323,7 @@ class InstanceService(GroupWorker):
             generation=generation,
             timestamp_ms=self.now_ms(),
         )
-        self._request.counts.sent_hint(kind)
+        self._request.counts.add(HINTS_SENT, kind)
         self._spawn(self._coordination.tell(event))
 
     async def _follow_hints(self) -> None:
@@ -343,5 +338,5 @@ class InstanceService(GroupWorker):
             turn = self.turns.get(key)
             if turn is not None and now_s >= self._hinted_again_s.get(key, 0.0):
                 self._hinted_again_s[key] = now_s + self._config.interval_ms / 1000
-                self._request.counts.received_hint()
+                self._request.counts.add(HINTS_RECEIVED)
                 turn.wake_by_hint()

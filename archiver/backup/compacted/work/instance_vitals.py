@@ -12,9 +12,8 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import since_boot_s
 from archiver.backup.compacted.clearing.alarms import AlarmKind, alarms_in
 from archiver.backup.compacted.clearing.status import CompactedStatus, StatusReader
-from archiver.backup.compacted.turn.reading import OpenReading
 from archiver.backup.compacted.turn.turn_decisions import Role
-from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, CopyCounts, FillState, TurnState
+from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, CopyCounts
 from archiver.backup.compacted.work.instance_service import InstanceService
 from archiver.backup.compacted.work.partition_turn import PartitionTurn
 from archiver.backup.partition.feed import LASTING_FAILURE_S
@@ -73,23 +72,15 @@ class InstanceVitals(WorkerVitals[InstanceService]):
             )
         return replace(state, is_failing=is_failing, open_transactions=transactions)
 
-    def turns(self) -> Iterator[TurnState]:
-        for turn in dict(self._service.turns).values() if self._service is not None else ():
-            holds = turn.turn.holds
-            yield TurnState(
-                topic=turn.source.topic,
-                role=turn.turn.role,
-                role_since_ms=turn.role_since_ms,
-                due_ms=turn.due_ms,
-                fills=tuple(_fill(one, is_holder=number == holds) for number, one in dict(turn.readings).items()),
-            )
+    def turns(self) -> Collection[PartitionTurn]:
+        return () if self._service is None else dict(self._service.turns).values()
 
     def standing(self) -> CopyCounts:
         return NOTHING_SEEN if self._service is None else self._watch.standing
 
     def spell_roles(self) -> str:
         """Spell the roles of the process in its partitions, for people."""
-        roles = Counter(turn.role for turn in self.turns())
+        roles = Counter(turn.turn.role for turn in self.turns())
         told = ", ".join(f"{role.value} for {roles[role]}" for role in reversed(Role) if roles[role])
         return f"{spell_count(roles.total(), 'partition')}: {told}" if told else spell_count(0, "partition")
 
@@ -104,16 +95,6 @@ class InstanceVitals(WorkerVitals[InstanceService]):
             self._watch.run(self._service),
             *(watch_transactions(client, pump.feeds, clock=self._clock, clock_ms=self.clock_ms) for pump in pumps),
         ]
-
-
-def _fill(reading: OpenReading, *, is_holder: bool) -> FillState:
-    feed = reading.feed
-    return FillState(
-        role=Role.ACTIVE if is_holder else Role.CATCH_UP,
-        position=feed.writer.durable_position,
-        high_watermark=feed.high_watermark,
-        is_unsure=reading.is_unsure,
-    )
 
 
 class StandingWatch:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from archiver.archive.copies.moments import LeftNote, Moment, MomentNote
-from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RoleLog, put_entry, read_role_log
+from archiver.archive.copies.roles import Generation, RoleEntry, RoleLog, put_entry, read_newest_entry
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn import freshness
@@ -35,8 +35,9 @@ from archiver.backup.compacted.turn.turn_decisions import (
     spell_role,
     would_begin,
 )
-from archiver.backup.compacted.turn.turn_schedule import Told, judge, share_of, turn_due_ms
+from archiver.backup.compacted.turn.turn_schedule import Told, judge, share_of, turn_due_ms, turn_stagger_ms
 from archiver.backup.compacted.work.copy_feeds import begun_moment, open_feed, progress_of, pump_of, resume, settle
+from archiver.backup.compacted.work.instance_metrics import GIVEN_UP, LOOK_FAILURES, TURNS
 from archiver.backup.compacted.work.turn_inputs import Parts, Terms
 from archiver.backup.opening.role_watch import place_of
 from archiver.backup.partition.feed import Feed
@@ -45,14 +46,11 @@ from archiver.backup.reports.troubles import cause_of_failure
 from archiver.errors import ArchiverError, CorruptSegmentError, StrangerError, TopicGoneError
 from archiver.kafka.groups.group import Hint
 from archiver.process.output.defects import as_ours
-from archiver.process.running.backoff import Backoff
 from archiver.process.running.failpoints import reach
 
 log = logging.getLogger(__name__)
 
 _MOST_LOOKS: Final = 20  # in a row, while each put an entry
-_FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 300.0
 
 
 class PartitionTurn:
@@ -66,7 +64,6 @@ class PartitionTurn:
         *,
         earlier: Sequence[int] = (),
         history_begin: int = 0,
-        stagger_ms: int = 0,
         report_end: Callable[["PartitionTurn", ArchiverError], None],
     ) -> None:
         self.source = source
@@ -76,12 +73,13 @@ class PartitionTurn:
         self.error: ArchiverError | None = None  # of the last survey
         self._parts = parts
         self._terms = terms
+        stagger_ms = turn_stagger_ms(source.topic, source.partition, parts.times.length_ms)
         self._times = replace(parts.times, stagger_ms=stagger_ms)
         self._earlier = earlier  # the lives that this one continues
         self._history_begin = history_begin
         self._report_end = report_end
         self._left: dict[int, LeftNote] = {}  # of generations that were filled here earlier
-        self._log = RoleLog(None, {})
+        self._log: RoleLog | None = None  # None: without an entry
         self._first_seen_ms: int | None = None
         self.due_ms: int | None = None  # when the next copy is due, by the last survey
         self.failing_since_s: float | None = None  # the survey failed, or a generation could not be continued
@@ -90,19 +88,19 @@ class PartitionTurn:
         self.holder_watch = HolderWatch(parts.catalog, self.place, first_s=first_s, every_s=every_s)
         self._cut_check = CutLogCheck(parts.client, source, clock=parts.sink.clock, patience_s=every_s)
         self._woken = asyncio.Event()
-        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        self._open_again_s = 0.0
         self._was_told: tuple[object, ...] = ()
 
     @property
     def role_since_ms(self) -> int | None:
         """Put time of the entry that gave this instance its role for the partition."""
-        newest, put_at = self._log
-        entry = None if newest is None else newest.entry
+        entry = self._entry
         candidate = entry.candidate.number if entry is not None and entry.candidate is not None else None
         number = candidate if self.turn.role is Role.CATCH_UP or entry is None else entry.switched
-        at = min((at for one, at in put_at.items() if number is not None and one >= number), default=None)
-        return self._first_seen_ms if at is None else epoch_ms(at)
+        return self._first_seen_ms if self._log is None or number is None else self._log.put_ms(number)
+
+    @property
+    def _entry(self) -> RoleEntry | None:
+        return None if self._log is None else self._log.entry
 
     @property
     def retention_ms(self) -> int | None:
@@ -137,7 +135,7 @@ class PartitionTurn:
                     line = f"{found}; looked at again in {self._parts.interval_s:.0f} s"
                     self._parts.sink.troubles.note(found, line, ("look", *self._key))
                 self.error = found
-                self._parts.counts.look_failed(self.source.topic)
+                self._parts.counts.add(LOOK_FAILURES, self.source.topic)
                 self._count_as_failing(found, self._parts.sink.clock())
                 self._report_end(self, found)
             finally:
@@ -154,19 +152,19 @@ class PartitionTurn:
         """
         if self.error is not None or self.turn.candidacy is not None:
             return False
-        newest = self._log.newest
-        is_copy_read = newest is not None and isinstance(newest.entry.holder, CompleteCopy)
-        if is_copy_read and self.holder_watch.is_due(self._parts.sink.clock()):
+        role_log, entry = self._log, self._entry
+        if entry is not None and entry.copy is not None and self.holder_watch.is_due(self._parts.sink.clock()):
             return False
-        if await self._parts.listings.numbers(self.place) != self._log.put_at:
+        known = {} if role_log is None else role_log.put_at
+        if await self._parts.listings.numbers(self.place) != known:
             return False
         self._check_freshness()
         sight = StoredState(
-            number=-1 if newest is None else newest.number,
-            entry=None if newest is None else newest.entry,
+            number=-1 if role_log is None else role_log.number,
+            entry=entry,
             readers_end=0,
             has_history=False,
-            dues=self._dues(self._log),
+            dues=self._dues(),
         )
         _, effects = react(self.turn, Looked(sight))
         return not effects
@@ -186,9 +184,9 @@ class PartitionTurn:
         now_s = parts.sink.clock()
         if self._first_seen_ms is None:
             self._first_seen_ms = parts.clock.earliest_ms(now_s)
-        role_log = self._log = await parts.pool.call(read_role_log, parts.archive, place, self._log.newest)
+        role_log = self._log = await parts.pool.call(read_newest_entry, parts.archive, place, self._log)
         self._check_freshness()
-        entry = None if role_log.newest is None else role_log.newest.entry
+        entry = self._entry
         await self._look_over_holder(entry)
         candidate = entry.open_candidate if entry is not None else None
         ends: dict[int, CopyEnd] = {}
@@ -206,12 +204,13 @@ class PartitionTurn:
                 self.readings[candidate.number].is_unsure = True
                 self._tell(Broke(candidate.number))
         sight = StoredState(
-            number=-1 if role_log.newest is None else role_log.newest.number,
+            number=-1 if role_log is None else role_log.number,
             entry=entry,
             readers_end=readers_end,
-            has_history=role_log.newest is None and await parts.pool.call(self._has_history),
+            has_history=role_log is None
+            and await parts.pool.call(parts.catalog.has_history, place, self._earlier, self._history_begin),
             ends=ends,
-            dues=self._dues(role_log),
+            dues=self._dues(),
         )
         if would_begin(self.turn, sight):
             sight = replace(sight, highest=await parts.pool.call(parts.catalog.highest_generation, place))
@@ -221,21 +220,18 @@ class PartitionTurn:
         """Check the current copy if that is due: damage must be noticed even without other work."""
         parts, watch, now_s = self._parts, self.holder_watch, self._parts.sink.clock()
         watch.note_holder(entry)
-        if entry is not None and isinstance(entry.holder, CompleteCopy) and watch.is_due(now_s):
+        if entry is not None and entry.copy is not None and watch.is_due(now_s):
             try:
-                await parts.pool.call(watch.look, entry.holder, now_s, parts.clock.earliest_ms(now_s))
+                await parts.pool.call(watch.look, entry.copy, now_s, parts.clock.earliest_ms(now_s))
             except ArchiverError as error:
                 line = f"{self.source}: the copy that is read could not be looked over: {error}"
                 parts.sink.troubles.note(error, line, ("look", *self._key))
-
-    def _has_history(self) -> bool:
-        return self._parts.catalog.has_history(self.place, self._earlier, self._history_begin)
 
     def _give_up(self, generation: int) -> None:
         if self.turn.readings[generation].is_given_up:
             return
         log.error("%s: generation %d has a gap, or damage; it is begun anew", self.source, generation)
-        self._parts.counts.gave_up(self.source.topic)
+        self._parts.counts.add(GIVEN_UP, self.source.topic)
         self._tell(GaveUp(generation))
 
     def _is_complete(self, candidate: Generation) -> bool:
@@ -243,7 +239,7 @@ class PartitionTurn:
         reading, is_own = self.turn.readings.get(candidate.number), candidate.instance == self._parts.instance
         return is_own and reading is not None and reading.is_complete and self.turn.may_hold(candidate.number)
 
-    def _dues(self, role_log: RoleLog) -> Dues:
+    def _dues(self) -> Dues:
         self.due_ms = None
         if not self._terms().is_compacted:
             return Dues(is_turn_due=False, is_overdue=False, is_candidate_heard=True)
@@ -251,13 +247,12 @@ class PartitionTurn:
         told = Told(
             now_ms=parts.clock.earliest_ms(parts.sink.clock()),
             first_seen_ms=self._first_seen_ms or 0,
-            put_ms={number: epoch_ms(at) for number, at in role_log.put_at.items()},
-            heard_ms={one: epoch_ms(heard.heard_at) for one, heard in parts.heard(self.place).items()},
+            put_ms={} if self._log is None else {number: epoch_ms(at) for number, at in self._log.put_at.items()},
+            heard_ms={one: epoch_ms(heard.heard_at) for one, heard in parts.notes.heard(self.place).items()},
             damaged_since_ms=self.holder_watch.since_ms,
         )
-        entry = None if role_log.newest is None else role_log.newest.entry
-        self.due_ms = turn_due_ms(entry, told, self._times, parts.instances)
-        return judge(entry, told, self._times, parts.instances, begins_first=parts.begins_first)
+        self.due_ms = turn_due_ms(self._entry, told, self._times, parts.instances)
+        return judge(self._entry, told, self._times, parts.instances, begins_first=parts.begins_first)
 
     def _check_freshness(self) -> None:
         for reading in self.readings.values():
@@ -287,7 +282,7 @@ class PartitionTurn:
                         self._note_failure(generation, error)
                 case Tell(kind):
                     if kind == PASSIVATE:
-                        self._parts.counts.took_over(self.source.topic)
+                        self._parts.counts.add(TURNS, self.source.topic)
                     self._parts.publish(kind, self.place, self.turn.holds or 0)
                 case Append(number, entry):
                     reach(f"role.{entry.type}.decided")
@@ -307,12 +302,9 @@ class PartitionTurn:
         """Fill a generation from the end of its objects. If that fails, the next survey retries."""
         parts = self._parts
         pump = next((one for one in parts.pumps if self._key not in one.feeds), None)
-        if pump is None or parts.sink.clock() < self._open_again_s:
+        if pump is None:
             return
-        newest, left = self._log.newest, self._left.get(generation)
-        begun = begun_moment(
-            parts, self.place, generation, None if newest is None else newest.entry, self._log.put_at, left
-        )
+        begun = begun_moment(parts, self.place, generation, self._log, self._left.get(generation))
         reading = OpenReading(
             generation=generation,
             clock=parts.clock,
@@ -324,39 +316,33 @@ class PartitionTurn:
             may_put=lambda: self.turn.may_put(generation),
             fresh=freshness.begun(begun or Moment(0, 0)),
             is_unsure=begun is None,
-            opened_s=parts.sink.clock(),
             set_back_ms=parts.clock.set_back_ms,
         )
         feed = await open_feed(parts, self.source, self.place.copy_key(self._own(generation)), reading)
         reading.watch(feed)
         self.readings[generation] = reading
-        self._left.pop(generation, None)
         self._tell(Opened(generation, feed.writer.objects_end, not reading.is_unsure))
-        self._tell_position(reading)
+        reading.note_set_back(feed)  # a copy that begins above offset 0 has nothing before: the log begins there
+        reading.report_durable()
         pump.add(feed)
         reach("reading.opened")
-
-    def _tell_position(self, reading: OpenReading) -> None:
-        """Report the position to the turn: a copy that begins above offset 0 has nothing before: the log begins there."""
-        reading.note_set_back(reading.feed)
-        reading.report_durable()
 
     def _own(self, generation: int) -> Generation:
         return Generation(instance=self._parts.instance, number=generation)
 
-    def notes(self) -> tuple[list[MomentNote], list[LeftNote]]:
-        """Return the progress of generations that are or were filled here."""
-        filled = [MomentNote(**progress_of(self.place, reading)) for reading in self.readings.values()]
-        return filled, list(self._left.values())
+    def notes(self) -> list[MomentNote]:
+        """Return the progress of generations that are filled here."""
+        return [MomentNote(**progress_of(self.place, reading)) for reading in self.readings.values()]
 
     def _leave(self, reading: OpenReading) -> None:
         """Stop filling a generation that another process continues: that one needs position and time of the last read."""
         del self.readings[reading.generation]
         left_ms = self._parts.clock.earliest_ms(self._parts.sink.clock())
-        self._left[reading.generation] = LeftNote(**progress_of(self.place, reading), left_ms=left_ms)
+        left = LeftNote(**progress_of(self.place, reading), left_ms=left_ms)
+        self._left[reading.generation] = left
+        self._parts.notes.remember(left)
 
     def _close(self, generation: int) -> None:
-        self._left.pop(generation, None)
         reading = self.readings.pop(generation, None)
         if reading is not None:
             pump_of(self._parts, reading.feed).drop(reading.feed)
@@ -377,18 +363,14 @@ class PartitionTurn:
             self.failing_since_s = None
 
     def note_ended(self, feed: Feed) -> None:
-        """Note that a feed has failed: the generation continues after a pause, at the end of its objects."""
+        """Note that a feed has failed: the generation continues at the next survey, at the end of its objects."""
         for generation, reading in list(self.readings.items()):
             if reading.feed is feed and feed.ending.error is not None:
                 self._leave(reading)
                 left = {number: one for number, one in self.turn.readings.items() if number != generation}
                 self.turn = replace(self.turn, readings=left)
-                if self._parts.sink.clock() - reading.opened_s > _LONGEST_PAUSE_S:
-                    self._backoff.reset()
-                pause_s = self._backoff.next_s()
-                self._open_again_s = self._parts.sink.clock() + pause_s
                 self._note_failure(generation, feed.ending.error)
-                line = f"{feed.ending.error}; generation {generation} is gone on with in {pause_s:.0f} s"
+                line = f"{feed.ending.error}; generation {generation} continues at the next look"
                 self._parts.sink.troubles.note(feed.ending.error, line, self._key)
                 self._parts.sink.ledger.failed(self.source.topic, cause_of_failure(feed.ending.error))
                 now_s = self._parts.sink.clock()

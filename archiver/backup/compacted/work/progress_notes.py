@@ -19,13 +19,11 @@ from archiver.archive.copies.moments import (
     heard_by_place,
     moment_stream,
     put_moments,
-    read_moments,
+    read_notes,
 )
 from archiver.archive.copies.roles import Generation, RolePlace
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import StoreClock, since_boot_s
-from archiver.backup.compacted.work.partition_turn import PartitionTurn
-from archiver.backup.reports.troubles import Troubles
 from archiver.config.model import CompactedConfig
 from archiver.errors import StoreError, StoreTemporaryError
 from archiver.process.running.failpoints import reach
@@ -38,19 +36,15 @@ log = logging.getLogger(__name__)
 class ProgressNotes:
     """The notes of one process of instance `name`. Used on the loop."""
 
-    def __init__(
-        self, archive: Archive, name: str, config: CompactedConfig, clock: StoreClock, troubles: Troubles
-    ) -> None:
+    def __init__(self, archive: Archive, name: str, config: CompactedConfig, clock: StoreClock) -> None:
         self._archive = archive
         self._name = name
         self._instances = config.instances
         self._clock = clock
-        self._troubles = troubles
         self._limits = _limits_of(config)
         self._pool = Workers(2, "moments")  # must not wait behind slow work
         self._next_note = first_note()
         self._uncleared = ""  # why old notes could not be deleted
-        self._has_warned_uncleared = False
         # Generations that this process has left, and until when it notes them.
         self._left: dict[GenerationPlace, tuple[LeftNote, float]] = {}
         self._heard: Mapping[RolePlace, Mapping[Generation, HeardMoment]] = {}
@@ -59,42 +53,34 @@ class ProgressNotes:
         """Return the latest notes of processes about the generations of a partition."""
         return self._heard.get(place, {})
 
-    def remember(self, turn: PartitionTurn) -> None:
-        """Keep noting the progress of a left partition, until its new process notes more."""
-        until_s = since_boot_s() + FORGOTTEN_AFTER_MS / 1000
-        self._left |= {note.place: (note, until_s) for note in turn.notes()[1]}
+    def remember(self, note: LeftNote) -> None:
+        """Keep noting the progress on a generation that was left here, until another process notes more."""
+        self._left[note.place] = note, since_boot_s() + FORGOTTEN_AFTER_MS / 1000
 
-    async def note(self, turns: Collection[PartitionTurn]) -> None:
+    async def note(self, moments: Sequence[MomentNote]) -> None:
         """Note the progress of each generation, and read the notes of the others."""
-        moments, left = self._moments(turns)
+        left = self._still_left({note.place for note in moments})
         archive, note = self._archive, self._next_note
         self._next_note = note.following
         await self._pool.call(self._put, note, moments, left)
-        told = {one: await self._pool.call(read_moments, archive, one) for one in self._instances}
+        told = {one: await self._pool.call(read_notes, archive, one) for one in self._instances}
         self._heard = heard_by_place(told)
         try:
             await self._pool.call(clear_old_moments, archive, self._name, *note, self._clock.earliest_now_ms())
         except (StoreError, StoreTemporaryError) as error:  # only space is lost
-            # Other work reports an outage of the store. A repeated failure here alone means a missing permission.
-            if str(error) == self._uncleared and not self._has_warned_uncleared and not self._troubles.is_any:
-                self._has_warned_uncleared = True
+            if str(error) != self._uncleared:
                 log.warning("%s; what it has noted of its reading before stays", error)
             self._uncleared = str(error)
 
-    def _moments(self, turns: Collection[PartitionTurn]) -> tuple[list[MomentNote], list[LeftNote]]:
-        """Return the progress of this process's generations, and of those that it has left, unless others noted more."""
-        told = [turn.notes() for turn in turns]
-        moments = [note for filled, _ in told for note in filled]
-        working = {note.place for note in moments}
+    def _still_left(self, working: Collection[GenerationPlace]) -> list[LeftNote]:
+        """Return the notes on generations that this process has left, unless it or another one continues them."""
         now_s = since_boot_s()
         self._left = {
             place: (note, until_s)
             for place, (note, until_s) in self._left.items()
             if now_s < until_s and place not in working and not self._has_gone_on(place, note)
         }
-        left = {note.place: note for note, _ in self._left.values()}
-        left |= {note.place: note for _, notes in told for note in notes}
-        return moments, list(left.values())
+        return [note for note, _ in self._left.values()]
 
     def _has_gone_on(self, place: GenerationPlace, note: MomentNote) -> bool:
         heard = self.heard(place[0]).get(Generation(instance=self._name, number=place[1]))

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from archiver.archive.copies.history_doubts import tombstones_kept_ms
 from archiver.archive.copies.role_logs import list_copied_topics
 from archiver.archive.notes.cluster_topics import COORDINATION_TOPIC, find_cluster_topics, refuse_without_ids
 from archiver.archive.notes.topics import (
     POLICY,
-    TOMBSTONES_KEPT,
     TopicFact,
     is_compacted,
     list_known_topics,
@@ -120,8 +120,7 @@ class TakenTopics:
 
     def _kept_ms(self, effective: Mapping[str, str]) -> int:
         """Return the longest reading time: the retention of tombstones, less the margin."""
-        told = effective.get(TOMBSTONES_KEPT, "0")
-        kept_ms = int(told) if told.isascii() and told.isdigit() else 0
+        kept_ms = tombstones_kept_ms(effective) or 0
         return max(0, kept_ms - (kept_ms // 10 if self.margin_ms is None else self.margin_ms))
 
 

@@ -1,16 +1,16 @@
 """Inputs of a partition's turn: shared parts of the process, and present terms from the topic's configs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from archiver.archive.copies.copy_catalog import CopyCatalog
-from archiver.archive.copies.moments import HeardMoment
-from archiver.archive.copies.roles import Generation, RolePlace
+from archiver.archive.copies.roles import RolePlace
 from archiver.archive.format.handle import Archive
 from archiver.backup.compacted.turn.reading import Clock
 from archiver.backup.compacted.turn.role_listings import RoleListings
 from archiver.backup.compacted.turn.turn_schedule import TurnTimes
 from archiver.backup.compacted.work.instance_metrics import InstanceMetrics
+from archiver.backup.compacted.work.progress_notes import ProgressNotes
 from archiver.backup.partition.pump import Pump
 from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.kafka.brokers.client import KafkaClient
@@ -42,7 +42,7 @@ class Parts:
     listings: RoleListings
     catalog: CopyCatalog
     clock: Clock
-    heard: Callable[[RolePlace], Mapping[Generation, HeardMoment]]  # the notes of processes about its generations
+    notes: ProgressNotes
     publish: Callable[[str, RolePlace, int], None]
     counts: InstanceMetrics
 

@@ -89,17 +89,6 @@ def test_facts_are_remembered_by_key_and_etag_and_times_of_puts_are_not() -> Non
     assert store.heads == 3
 
 
-def test_an_object_that_is_gone_counts_no_longer() -> None:
-    stand, store = counted()
-    keys = stand.fill("a0", [(0, 10), (10, 20), (20, 30)])
-    catalog = CopyCatalog(stand.archive)
-    assert catalog.look_over(PLACE, generation("a0")).is_whole
-    store.delete(keys[1:2])
-    state = catalog.look_over(PLACE, generation("a0"))
-    assert (state.is_whole, state.whole_to, state.end) == (False, 10, 30)
-    assert state.damage(copy_of("a0", 30)) == "has a gap at offset 10"
-
-
 def test_what_was_put_here_is_still_known_once_facts_are_forgotten() -> None:
     stand, store = counted()
     stand.fill("a0", [(0, 10), (10, 20)])

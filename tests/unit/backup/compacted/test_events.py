@@ -4,7 +4,6 @@ import io
 import json
 import random
 import struct
-from dataclasses import replace
 
 import fastavro
 import pytest
@@ -23,7 +22,6 @@ EVENT = CoordinationEvent(
     instance="blue",
     place=RolePlace(topic="orders", life=2, partition=10),
     generation=7,
-    offset=99,
     timestamp_ms=1_800_000_000_000,
 )
 # The CRC-64 of Avro's specification of the schema's canonical form, written out by hand there and computed here bit by bit.
@@ -62,7 +60,7 @@ def test_a_stranger_reads_an_event_with_the_schema_alone() -> None:
         "connectorInstanceName": "blue",
         "topic": "orders",
         "partition": 10,
-        "offset": 99,
+        "offset": -1,
         "timestamp": 1_800_000_000_000,
     }
     assert (record.key, record.headers) == (b"orders/2/10", [(b"generation", b"7")])
@@ -81,31 +79,13 @@ EVENTS = st.builds(
     instance=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True),
     place=PLACES,
     generation=st.integers(0, 2**63 - 1),
-    offset=st.integers(-1, 2**63 - 1),
     timestamp_ms=st.integers(0, 2**63 - 1),
 )
 
 
 @given(EVENTS)
 def test_an_event_comes_back(event: CoordinationEvent) -> None:
-    assert decode_event(record_of(event)) == event
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"kind": "REPLACE"},
-        {"instance": "a/b"},
-        {"place": RolePlace(topic="t", life=2**31, partition=0)},
-        {"generation": -1},
-        {"offset": -2},
-        {"timestamp_ms": -1},
-        {"timestamp_ms": 2**63},
-    ],
-)
-def test_what_can_be_no_event_is_not_made(changes: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="not a"):
-        replace(EVENT, **changes)  # type: ignore[arg-type]
+    assert decode_event(record_of(event)) == (event.instance, event.place)
 
 
 VALUE = record_of(EVENT).value or b""
@@ -130,18 +110,12 @@ VALUE = record_of(EVENT).value or b""
         {"value": VALUE[:10] + b"\x04" + VALUE[11:]},  # the third of two symbols
         {"value": VALUE[:11] + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"},  # a text of 2**63 - 1 bytes
         {"value": VALUE[:11] + b"\x01"},  # a text of -1 bytes
-        {"headers": []},
-        {"headers": [(b"generation", b"07")]},
-        {"headers": [(b"generation", b"7\n")]},
-        {"headers": [(b"generation", None)]},
-        {"headers": [(b"generation", b"9" * 19)]},
-        {"headers": [(b"Generation", b"7")]},
-        {"headers": [(b"generation", b"7")] * 2},
+        {"value": VALUE.replace(b"blue", b"b/ue")},
     ],
 )
 def test_what_is_no_event_is_ignored(changes: dict[str, object]) -> None:
     record = record_of(EVENT)
-    assert decode_event(record) == EVENT
+    assert decode_event(record) == (EVENT.instance, EVENT.place)
     assert decode_event(record._replace(**changes)) is None  # type: ignore[arg-type]
 
 

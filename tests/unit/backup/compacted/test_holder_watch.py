@@ -52,17 +52,6 @@ def test_it_is_looked_at_now_and_then_and_when_somebody_says_so() -> None:
     assert not bench.watch.is_due(8.0)
 
 
-def test_each_object_is_asked_once() -> None:
-    bench = Bench()
-    assert bench.look() == ""
-    assert bench.store.heads == 3
-    bench.bucket.fill("b2", [(30, 40)])
-    assert bench.look() == ""
-    assert bench.look() == ""
-    assert bench.store.heads == 4
-    assert bench.since_ms is None
-
-
 @pytest.mark.parametrize(
     ("gone", "told"),
     [(0, "has a gap at offset 0"), (1, "has a gap at offset 10"), (2, "has a gap at offset 20")],
@@ -104,18 +93,6 @@ def test_an_object_that_tells_nothing_is_damage_until_it_is_brought_back() -> No
     assert "facts that cannot be" in bench.look()
     bench.store.objects[bench.keys[1]] = good
     assert bench.look() == ""
-    assert bench.since_ms is None
-
-
-def test_a_copy_that_was_replaced_while_it_was_looked_over_is_not_damaged() -> None:
-    bench = Bench()
-    entry, holder = bench.entry, bench.entry.holder
-    assert isinstance(holder, CompleteCopy)
-    bench.put(4, entries.begin(entry, 4, "a", has_history=False))
-    bench.put(5, entries.switch(bench.entry, 5, copy_of("a4", 33)))
-    bench.store.delete(bench.keys)
-    bench.watch.look(holder, 5.0, DAY_MS)
-    assert not bench.watch.problem
     assert bench.since_ms is None
 
 

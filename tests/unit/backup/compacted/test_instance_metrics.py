@@ -1,16 +1,24 @@
 """What a process of an instance counts and shows at a scrape, beside what a backup shows."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 from archiver.backup.compacted.clearing.alarms import AlarmKind
 from archiver.backup.compacted.turn.turn_decisions import PASSIVATE, Role
 from archiver.backup.compacted.work.instance_metrics import (
+    CLEARED_BYTES,
+    CLEARED_OBJECTS,
+    CLEARING_FAILURES,
+    GIVEN_UP,
+    HINTS_RECEIVED,
+    HINTS_SENT,
     INSTANCE_METRICS,
+    LOOK_FAILURES,
     NOTHING_SEEN,
+    TURNS,
     CopyCounts,
-    FillState,
     InstanceMetrics,
-    TurnState,
 )
 from archiver.backup.reports.metrics import METRICS, Metrics
 from tests.unit.backup.test_metrics import Series, at, scrape, series_of
@@ -18,17 +26,29 @@ from tests.unit.backup.test_metrics import Series, at, scrape, series_of
 NOW_MS = 1_700_000_000_000
 
 
-def turn(role: Role, *fills: FillState, since_ms: int | None = None, due_ms: int | None = None) -> TurnState:
-    return TurnState(topic="orders", role=role, role_since_ms=since_ms, due_ms=due_ms, fills=fills)
+def turn(
+    role: Role,
+    *fills: SimpleNamespace,
+    holds: int | None = None,
+    since_ms: int | None = None,
+    due_ms: int | None = None,
+) -> Any:  # noqa: ANN401
+    """A partition's turn: its readings have the numbers 1, 2."""
+    return SimpleNamespace(
+        source=SimpleNamespace(topic="orders"),
+        turn=SimpleNamespace(role=role, holds=holds),
+        role_since_ms=since_ms,
+        due_ms=due_ms,
+        readings=dict(enumerate(fills, 1)),
+    )
 
 
-def fill(role: Role, position: int, *, high_watermark: int | None = None, is_unsure: bool = False) -> FillState:
-    return FillState(role=role, position=position, high_watermark=high_watermark, is_unsure=is_unsure)
+def fill(position: int, *, high_watermark: int | None = None, is_unsure: bool = False) -> SimpleNamespace:
+    feed = SimpleNamespace(writer=SimpleNamespace(durable_position=position), high_watermark=high_watermark)
+    return SimpleNamespace(feed=feed, is_unsure=is_unsure)
 
 
-def shown(
-    turns: Sequence[TurnState], counts: InstanceMetrics | None = None, standing: CopyCounts = NOTHING_SEEN
-) -> Series:
+def shown(turns: Sequence[Any], counts: InstanceMetrics | None = None, standing: CopyCounts = NOTHING_SEEN) -> Series:
     metrics = counts or InstanceMetrics(lambda: turns, lambda: standing, lambda: NOW_MS)
     return series_of(metrics.registry)
 
@@ -55,8 +75,8 @@ def test_the_oldest_role_and_the_soonest_turn_are_shown() -> None:
 
 
 def test_generations_that_are_filled_are_summed_up_by_what_they_are_for() -> None:
-    two = (fill(Role.ACTIVE, 70, high_watermark=100), fill(Role.CATCH_UP, 10, high_watermark=100, is_unsure=True))
-    series = shown([turn(Role.ACTIVE, *two), turn(Role.ACTIVE, fill(Role.ACTIVE, 5))])
+    two = (fill(70, high_watermark=100), fill(10, high_watermark=100, is_unsure=True))
+    series = shown([turn(Role.ACTIVE, *two, holds=1), turn(Role.ACTIVE, fill(5), holds=1)])
 
     def both(name: str) -> list[float]:
         return [series[at(f"archiver_compacted_{name}", topic="orders", role=role)] for role in ("active", "catch-up")]
@@ -72,13 +92,13 @@ def test_events_are_counted_from_0_on() -> None:
     before = shown([], counts)
     assert [before[at(f"archiver_compacted_{name}_total", topic="orders")] for name in names] == [0] * 5
     assert before[at("archiver_compacted_hints_sent_total", event="ACTIVATE")] == 0
-    counts.took_over("orders")
-    counts.gave_up("orders")
-    counts.look_failed("orders")
-    counts.cleared("orders", objects=3, size=700)
-    counts.clearing_failed(2)
-    counts.sent_hint(PASSIVATE)
-    counts.received_hint()
+    for declared in (TURNS, GIVEN_UP, LOOK_FAILURES):
+        counts.add(declared, "orders")
+    counts.add(CLEARED_OBJECTS, "orders", by=3)
+    counts.add(CLEARED_BYTES, "orders", by=700)
+    counts.add(CLEARING_FAILURES, by=2)
+    counts.add(HINTS_SENT, PASSIVATE)
+    counts.add(HINTS_RECEIVED)
     after = shown([], counts)
     assert [after[at(f"archiver_compacted_{name}_total", topic="orders")] for name in names] == [1, 1, 1, 3, 700]
     assert after[at("archiver_compacted_clearing_failures_total")] == 2

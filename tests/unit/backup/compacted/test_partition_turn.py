@@ -9,7 +9,8 @@ import pytest
 
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.copy_catalog import CopyCatalog
-from archiver.archive.copies.roles import RoleEntry, read_newest_entry
+from archiver.archive.copies.roles import RoleEntry, RolePlace, read_newest_entry
+from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import StoreClock
 from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn.role_listings import RoleListings
@@ -34,33 +35,39 @@ async def no_broker(*_: object) -> None:
     raise KafkaTemporaryError("no broker")
 
 
-def turn_of(stand: StandingCopies, instance: str, *, begins_first: bool = False) -> PartitionTurn:
+def parts_of(archive: Archive, instance: str, **changes: Any) -> Parts:  # noqa: ANN401 - as Parts has them
     """No broker is there, and none is needed: an object is in the way before one is asked."""
     clock = StoreClock(lambda: 0.0)
     clock.note(0.0, 0.0, at_ms(NOW_MS))
+    sink = SimpleNamespace(archive=archive, clock=lambda: 0.0, silence_counter=SimpleNamespace(silences=0))
     parts = Parts(
         instance=instance,
         instances=("a", "b"),
-        begins_first=begins_first,
+        begins_first=False,
         times=TurnTimes(length_ms=7 * DAY_MS, takeover_ms=HOUR_MS),
         interval_s=60.0,
         client=cast("Any", SimpleNamespace(offsets=no_broker)),
         pumps=[cast("Any", SimpleNamespace(feeds={})) for _ in range(2)],
-        sink=cast(
-            "Any",
-            SimpleNamespace(archive=stand.archive, clock=lambda: 0.0, silence_counter=SimpleNamespace(silences=0)),
-        ),
+        sink=cast("Any", sink),
         pool=Workers(1, "test"),
-        catalog=CopyCatalog(stand.archive),
-        listings=RoleListings(stand.archive, Workers(1, "test"), lambda: 0.0, 60.0),
+        catalog=CopyCatalog(archive),
+        listings=RoleListings(archive, Workers(1, "test"), lambda: 0.0, 60.0),
         clock=clock,
-        heard=lambda _: {},
+        notes=cast("Any", SimpleNamespace(heard=lambda _: {}, remember=lambda _: None)),
         publish=lambda *_: None,
         counts=InstanceMetrics(lambda: (), lambda: NOTHING_SEEN, lambda: NOW_MS),
     )
-    source = PartitionSource(topic=PLACE.topic, partition=PLACE.partition, life=0, topic_id="t", cluster_id="c")
+    return replace(parts, **changes)
+
+
+def turn_by(parts: Parts, place: RolePlace = PLACE) -> PartitionTurn:
+    source = PartitionSource(topic=place.topic, partition=place.partition, life=0, topic_id="t", cluster_id="c")
     terms = Terms(is_compacted=True, kept_ms=DAY_MS)
     return PartitionTurn(parts, source, lambda: terms, report_end=lambda *_: None)
+
+
+def turn_of(stand: StandingCopies, instance: str, *, begins_first: bool = False) -> PartitionTurn:
+    return turn_by(parts_of(stand.archive, instance, begins_first=begins_first))
 
 
 def newest(stand: StandingCopies) -> RoleEntry:
@@ -146,22 +153,6 @@ def test_behind_the_last_number_of_a_role_log_nothing_is_begun_and_the_reason_is
     turn = turn_of(stand, "b", begins_first=True)
     with pytest.raises(CorruptSegmentError, match=r"999999.json: is the last number that a fact can have"):
         asyncio.run(turn._look_until_quiet())
-
-
-def test_a_number_never_comes_again_also_where_a_damaged_candidate_is_begun_anew() -> None:
-    """Its entry was deleted, and what it filled stands: whoever went on behind that would count as sure, and is not."""
-    stand = StandingCopies()
-    held = held_by_a(stand)
-    stand.fill("a0", [(0, 20)])
-    stand.note(2, entries.begin(held, 2, "b", has_history=False), NOW_MS)
-    stand.fill("b2", [(0, 10), (10, 20)], damaged=[10])
-    stand.fill("b3", [(0, 10)])
-    turn = turn_of(stand, "b")
-    with pytest.raises(CorruptSegmentError):
-        asyncio.run(turn._look_until_quiet())
-    with pytest.raises(KafkaTemporaryError, match="no broker"):
-        asyncio.run(turn._look_until_quiet())
-    assert newest(stand).candidate == generation("b4")
 
 
 def test_both_generations_of_a_partition_are_put_at_the_same_time_when_it_ends() -> None:

@@ -42,7 +42,6 @@ def open_reading(machine: Machine) -> OpenReading:
         may_put=lambda: True,
         fresh=freshness.begun(Moment(epoch_ms(BEGIN), 0)),
         is_unsure=False,
-        opened_s=0.0,
     )
     reading.feed = cast("Any", SimpleNamespace(source="t-0", writer=SimpleNamespace(durable_position=0)))
     return reading

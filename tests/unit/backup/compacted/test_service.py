@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from archiver.archive.copies.moments import NotedLimits, read_notes
 from archiver.archive.copies.roles import RolePlace
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.layout import Layout
+from archiver.archive.format.layout import LAST_FACT_NUMBER, Layout
 from archiver.backup.compacted.turn.events import CoordinationEvent
 from archiver.backup.compacted.turn.turn_decisions import ACTIVATE
 from archiver.backup.compacted.work.coordination import _batch_of, _places_in
@@ -25,6 +26,8 @@ from archiver.kafka.login.settings import KafkaSettings
 from archiver.kafka.records.fetch import Fetched
 from archiver.process.running.workers import Workers
 from tests.support.memory_store import MemoryStore
+
+DAY_MS = 86_400_000
 
 
 class KeepsAll(MemoryStore):
@@ -66,6 +69,29 @@ def test_a_denied_delete_blocks_no_moment(caplog: pytest.LogCaptureFixture) -> N
     assert len([one for one in caplog.records if "DeleteObject is denied" in one.getMessage()]) == 1
 
 
+def test_the_note_after_the_last_number_is_heard_as_well() -> None:
+    store = MemoryStore()
+    archive = Archive(store, Layout())
+
+    async def run() -> None:
+        service = service_of(store)
+        service._notes._next_note = service._notes._next_note._replace(number=LAST_FACT_NUMBER - 1)
+        before = None
+        for _ in range(4):
+            await service._note()
+            heard = read_notes(archive, "a").heard_at
+            assert heard is not None
+            assert before is None or heard > before
+            before = heard
+        told = read_notes(archive, "a").limits
+        assert told is not None
+        assert told.limits == NotedLimits(
+            length_ms=7 * DAY_MS, takeover_ms=DAY_MS // 24, margin_ms=None, clear_delay_ms=DAY_MS, keep_generations=0
+        )
+
+    asyncio.run(run())
+
+
 def test_topics_that_cannot_be_looked_for_again_do_not_stop_puts() -> None:
     now_s, answers = (
         [0.0],
@@ -102,7 +128,7 @@ def test_of_events_only_those_of_the_other_instance_wake_a_partition() -> None:
         by_topic_id=True,
         error=None,
     )
-    assert _places_in(answer, 0, ["b"]) == (frozenset({told[1].place}), 0, 3)
+    assert _places_in(answer, 0, ["b"]) == (frozenset({told[1].place}), 3)
 
 
 def test_hints_wake_a_partition_once_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:

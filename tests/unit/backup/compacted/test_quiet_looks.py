@@ -6,25 +6,22 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from archiver.archive.copies import role_entries as entries
-from archiver.archive.copies.copy_catalog import CopyCatalog
-from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry, read_role_log
+from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, RolePlace, put_entry, read_newest_entry
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn.role_listings import RoleListings
 from archiver.backup.compacted.turn.turn_schedule import TurnTimes
-from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.work.partition_turn import PartitionTurn
-from archiver.backup.compacted.work.turn_inputs import Parts, Terms
 from archiver.backup.reports.troubles import Troubles
 from archiver.process.running.workers import Workers
 from archiver.store.port import ListedObject, ObjectKind
 from tests.support.memory_store import MemoryStore
+from tests.unit.backup.compacted.test_partition_turn import parts_of, turn_by
 
 INTERVAL_S = 0.2
 COUNT = 40
@@ -46,10 +43,10 @@ class CountingStore(MemoryStore):
 
 
 class Bench:
-    """Partitions, of one topic or of a topic each, that the other instance holds; what of them this instance has in its hands."""
+    """Partitions of two topics that the other instance holds; what of them this instance has in its hands."""
 
-    def __init__(self, *, now_ms: int = 0, length_ms: int = LONG_MS, is_one_topic: bool = True) -> None:
-        self.places = [place(number) if is_one_topic else place(0, f"t{number}") for number in range(COUNT)]
+    def __init__(self, *, now_ms: int = 0, length_ms: int = LONG_MS) -> None:
+        self.places = [place(number) for number in range(COUNT)]
         self.store = CountingStore()
         self.archive = Archive(self.store, Layout())
         self.now_ms = now_ms
@@ -60,39 +57,26 @@ class Bench:
             put_entry(self.archive, one, 1, entries.switch(begun, 1, copy_of(OTHER, 0)))
 
     def turns(self, pool: Workers) -> list[PartitionTurn]:
-        clock = SimpleNamespace(earliest_ms=lambda _: self.now_ms, latest_ms=lambda _: self.now_ms)
-        parts = Parts(
-            instance=OWN,
-            instances=(OWN, OTHER),
-            begins_first=False,
+        parts = parts_of(
+            self.archive,
+            OWN,
             times=self.times,
             interval_s=INTERVAL_S,
-            client=cast("Any", None),
-            pumps=(),
-            sink=cast("Any", SimpleNamespace(archive=self.archive, clock=time.monotonic, troubles=Troubles())),
+            sink=SimpleNamespace(archive=self.archive, clock=time.monotonic, troubles=Troubles()),
             pool=pool,
-            catalog=CopyCatalog(self.archive),
             listings=RoleListings(self.archive, pool, time.monotonic, INTERVAL_S),
-            clock=cast("Any", clock),
-            heard=lambda _: {},
-            publish=lambda *_: None,
-            counts=InstanceMetrics(lambda: (), lambda: NOTHING_SEEN, lambda: self.now_ms),
+            clock=SimpleNamespace(earliest_ms=lambda _: self.now_ms, latest_ms=lambda _: self.now_ms),
         )
-        sources = (
-            PartitionSource(topic=one.topic, partition=one.partition, life=0, topic_id="A", cluster_id="c")
-            for one in self.places
-        )
-        terms = Terms(is_compacted=True, kept_ms=LONG_MS)
-        return [PartitionTurn(parts, source, lambda: terms, report_end=lambda *_: None) for source in sources]
+        return [turn_by(parts, one) for one in self.places]
 
     def newest(self, number: int) -> tuple[int, RoleEntry]:
-        found = read_role_log(self.archive, place(number)).newest
+        found = read_newest_entry(self.archive, place(number))
         assert found is not None
         return found.number, found.entry
 
 
-def place(number: int, topic: str = "t") -> RolePlace:
-    return RolePlace(topic=topic, life=0, partition=number)
+def place(number: int) -> RolePlace:
+    return RolePlace(topic=f"t{number % 2}", life=0, partition=number)
 
 
 def copy_of(instance: str, number: int) -> CompleteCopy:
@@ -119,21 +103,20 @@ async def until(reached: Any) -> None:  # noqa: ANN401 - a condition
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize(("is_one_topic", "prefix"), [(True, "control/roles/t/"), (False, "control/roles/")])
-def test_what_is_quiet_is_listed_together(is_one_topic: bool, prefix: str) -> None:
-    """Not each partition in each interval, nor each of many topics."""
+def test_what_is_quiet_is_listed_together() -> None:
+    """Not each partition in each interval, nor each topic."""
 
     async def run() -> Mapping[str, int]:
-        bench = Bench(is_one_topic=is_one_topic)
+        bench = Bench()
+        bench.store.put_if_absent("control/roles/x y/0/0/000007.json", b"{}", {}, kind=ObjectKind.FACT)  # is no topic's
         async with running(bench):
-            await until(lambda: bench.store.listed[prefix] >= 2)  # by then it knows of all topics
             bench.store.listed.clear()
             await asyncio.sleep(5 * INTERVAL_S)
             return dict(bench.store.listed)
 
     listed = asyncio.run(run())
-    assert listed.keys() == {prefix}
-    assert 2 <= listed[prefix] <= 12
+    assert listed.keys() == {"control/roles/"}
+    assert 2 <= listed["control/roles/"] <= 12
 
 
 def test_news_is_seen() -> None:
@@ -145,25 +128,9 @@ def test_news_is_seen() -> None:
             _, entry = bench.newest(7)
             put_entry(bench.archive, place(7), 2, entries.begin(entry, 2, OTHER, has_history=False))
             await until(lambda: turns[7].turn.sight.number == 2)
-            bench.store.delete(["control/roles/t/0/9/000000.json"])
+            bench.store.delete(["control/roles/t1/0/9/000000.json"])
             await until(lambda: turns[9]._log.put_at.keys() == {1})
             assert turns[8].turn.sight.number == 1
-
-    asyncio.run(run())
-
-
-def test_news_of_one_of_many_topics_is_seen() -> None:
-    async def run() -> None:
-        bench = Bench(is_one_topic=False)
-        bench.store.put_if_absent("control/roles/x y/0/0/000007.json", b"{}", {}, kind=ObjectKind.FACT)  # is no topic's
-        async with running(bench) as turns:
-            await asyncio.sleep(2 * INTERVAL_S)
-            one = bench.places[7]
-            begun = read_role_log(bench.archive, one).newest
-            assert begun is not None
-            put_entry(bench.archive, one, 2, entries.begin(begun.entry, 2, OTHER, has_history=False))
-            await until(lambda: turns[7].turn.sight.number == 2)
-            assert {turn.turn.sight.number for turn in turns[8:]} == {1}
 
     asyncio.run(run())
 
