@@ -32,9 +32,8 @@ from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.planning.sweep_plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.planning.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.planning.topic_terms import KeptTopic, TopicTerms
-from archiver.upkeep.retention.sweeping.debris import DebrisPlan, DebrisTerms
-from archiver.upkeep.retention.sweeping.debris_survey import debris_terms, survey_debris
-from archiver.upkeep.retention.sweeping.debris_sweep import DebrisSwept, sweep_planned_debris
+from archiver.upkeep.retention.sweeping.debris import DebrisPlan, DebrisTerms, debris_terms, survey_debris
+from archiver.upkeep.retention.sweeping.debris_sweep import DebrisSwept, sweep_debris
 from archiver.upkeep.retention.sweeping.sweep import TopicWork, sweep_topics
 from archiver.upkeep.retention.sweeping.sweep_result import SweepResult, report_of
 from archiver.upkeep.retention.sweeping.swept_corrections import LEFT_ALONE_MS, take_back_all
@@ -91,6 +90,11 @@ def run_sweep(
         chosen, chosen_debris, not_planned = _only_agreed(plan, debris, agreed_on, request.digest)
         not_noted = survey.note(seen.news, seen.longer)
         left_alone_ms = min(LEFT_ALONE_MS, config.retention.min_object_age_ms)
+        debris_swept = DebrisSwept()
+        if not leaves_debris:
+            debris_swept = sweep_debris(
+                archive, chosen_debris.going, lambda: ask_debris().snapshots_stay, seen.store_now_ms
+            )
         not_taken_back = _take_back_elsewhere(archive, seen, plan, left_alone_ms)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
@@ -111,7 +115,7 @@ def run_sweep(
             not_noted=not_noted,
             not_taken_back=not_taken_back,
             debris=debris,
-            debris_swept=DebrisSwept() if leaves_debris else sweep_planned_debris(archive, ask_debris, chosen_debris),
+            debris_swept=debris_swept,
             seconds=_since(started_s),
         )
         append_report(archive, report_of(result))

@@ -28,7 +28,6 @@ from archiver.upkeep.retention.planning.partition_plan import Staying
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey_partition
 from archiver.upkeep.retention.planning.sweep_survey import SweepSurvey
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms
-from archiver.upkeep.retention.sweeping.debris_survey import debris_terms
 from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest, run_sweep
 from archiver.upkeep.retention.sweeping.sweep_result import SweepResult, failures_of
 from tests.support.memory_store import MemoryStore
@@ -261,30 +260,6 @@ def test_a_topic_that_cannot_be_read_is_a_failure(monkeypatch: pytest.MonkeyPatc
     result = site.run(agreed=True)
     assert not result.is_complete
     assert [line.partition(": ")[0] for line in failures_of(result)] == ["t"]
-
-
-def test_debris_that_cannot_be_looked_for_again_keeps_no_report_from_being_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The topics were swept by then, for hours perhaps."""
-    site = Site(monkeypatch)
-    site.record()
-    for base in (0, 10, 20):
-        site.put(base, base + 10)
-    answers = iter([debris_terms])
-
-    def once(*asked: Any) -> Any:  # noqa: ANN401
-        ask = next(answers, None)
-        if ask is None:
-            raise StoreError("listing is denied")
-        return ask(*asked)
-
-    monkeypatch.setattr("archiver.upkeep.retention.sweeping.run_sweep.debris_terms", once)
-    result = site.run(agreed=True)
-    assert (len(result.swept[0].deleted), result.is_complete) == (2, False)
-    report = read_last_report(site.archive)
-    assert report is not None
-    assert (report.refused, report.problems, report.topics["t"].objects) == (1, ["listing is denied"], 2)
 
 
 @pytest.mark.parametrize("partition", [0, 1])
