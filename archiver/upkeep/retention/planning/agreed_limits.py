@@ -1,7 +1,6 @@
 """The limits that a sweep compares with: those of the last agreement, and longer ones that sweeps have seen since."""
 
 from dataclasses import replace
-from threading import Lock
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.notes.applied_limits import AppliedLimits, change_applied
@@ -36,27 +35,11 @@ def note_agreed(archive: Archive, terms: TopicTerms) -> str:
         refusal = "another sweep has seen since that it keeps more; the next sweep plans it again" if is_longer else ""
         return None if is_longer else agreed
 
-    change_applied(archive, agreed.stream, decide)
+    try:
+        change_applied(archive, agreed.stream, decide)
+    except NotWholeError as error:  # of this topic: the others continue
+        return str(error)
     return refusal
-
-
-class AgreementNote:
-    """Notes an agreement when the first partition of a topic is swept."""
-
-    def __init__(self, archive: Archive, terms: TopicTerms) -> None:
-        self._archive = archive
-        self._terms = terms
-        self._lock = Lock()
-        self._refusal: str | None = None  # None: not tried yet
-
-    def __call__(self) -> str:
-        with self._lock:
-            if self._refusal is None:
-                try:
-                    self._refusal = note_agreed(self._archive, self._terms)
-                except NotWholeError as error:  # of this topic: the others continue
-                    self._refusal = str(error)
-            return self._refusal
 
 
 def applied_of_terms(terms: TopicTerms) -> AppliedLimits:

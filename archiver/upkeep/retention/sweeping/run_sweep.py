@@ -24,7 +24,7 @@ from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.process.output.progress import make_reporter
 from archiver.process.output.text import spell_count
-from archiver.upkeep.retention.planning.agreed_limits import AgreementNote
+from archiver.upkeep.retention.planning.agreed_limits import note_agreed
 from archiver.upkeep.retention.planning.covering_folds import CoveringFolds
 from archiver.upkeep.retention.planning.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
@@ -289,10 +289,10 @@ def _work(
     topic: TopicSweep,
     covering: CoveringFolds | None,
 ) -> TopicWork:
-    """Return the checks before a delete of a topic. An agreement is noted first, once."""
+    """Return the checks before a delete of a topic. Notes an agreement."""
     work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact), lambda one: survey.look(one.terms))
     if is_agreed(request, planned) and goes_by_policy(request, planned, topic):
-        work = work._replace(begin=AgreementNote(archive, topic.terms))
+        work = work._replace(refusal=note_agreed(archive, topic.terms))
     if covering is not None and topic.topic == OFFSETS_TOPIC:
         work = work._replace(ensure=covering.ensure)
     return work

@@ -75,10 +75,10 @@ def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges, noted_b
     Another sweep may delete these right now. So it lists again afterwards; objects gone meanwhile count as swept again.
     """
     lying = [one for one in list_place(archive, place) if lies_in(one, swept)]
-    told = side_by_side(ASKS_AT_ONCE, partial(_covered, archive), lying, "ask")
-    covered = {one.key: found for one, found in zip(lying, told, strict=True) if found is not None}
-    if not covered:
+    if not lying:
         return
+    told = side_by_side(ASKS_AT_ONCE, partial(_covered, archive), lying, "ask")
+    covered = {one.key: found for one, found in zip(lying, told, strict=True)}
     taken = take_back_swept(archive, place, OffsetRanges.of(covered.values()), noted_by)
     reach("sweep.taken_back")
     for one in list_place(archive, place):
@@ -94,9 +94,7 @@ def list_place(archive: Archive, place: SweptPlace) -> list[ListedItem]:
     return list_items(archive, place.topic, place.life, place.partition)
 
 
-def _covered(archive: Archive, item: ListedItem) -> tuple[int, int] | None:
-    """Return an object's range; without facts, at least its first offset. None: it is gone, and the listing was stale."""
+def _covered(archive: Archive, item: ListedItem) -> tuple[int, int]:
+    """Return an object's range; without facts, at least its first offset."""
     told = ask_object(archive.store, item)
-    if isinstance(told, AskedItem):
-        return item.base, told.next
-    return None if archive.store.head(item.key) is None else (item.base, item.named_next or item.base + 1)
+    return item.base, told.next if isinstance(told, AskedItem) else item.named_next or item.base + 1

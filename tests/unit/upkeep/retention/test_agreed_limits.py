@@ -10,7 +10,6 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.notes.policies import NotedPolicy, note_policy
 from archiver.config.model import ArchiverConfig
 from archiver.upkeep.retention.planning.agreed_limits import (
-    AgreementNote,
     applied_of_terms,
     cancel_shorter,
     note_agreed,
@@ -55,7 +54,7 @@ def agreed() -> Site:
     """Somebody has agreed to an hour."""
     site = Site(NO_GRACE)
     see(site)
-    assert AgreementNote(site.archive, terms_now(site))() == ""
+    assert note_agreed(site.archive, terms_now(site)) == ""
     assert terms_now(site).swept_by == Limits(ms=HOUR_MS)
     return site
 

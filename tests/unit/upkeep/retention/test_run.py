@@ -1,6 +1,6 @@
 """Whole runs of a sweep over a store in memory, with what Spark would do done in place: where its parts meet."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -23,7 +23,7 @@ from archiver.archive.notes.topics import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import StoreError, UsageError
 from archiver.store.port import ObjectKind
-from archiver.upkeep.retention.planning.agreed_limits import AgreementNote
+from archiver.upkeep.retention.planning.agreed_limits import note_agreed
 from archiver.upkeep.retention.planning.partition_plan import Staying
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey_partition
 from archiver.upkeep.retention.planning.sweep_survey import SweepSurvey
@@ -327,11 +327,11 @@ def test_a_store_whose_clock_jumps_stops_before_the_next_batch(monkeypatch: pyte
     for base in (0, 10, 20):
         site.put(base, base + 10)
 
-    def jump(archive: Archive, terms: TopicTerms) -> Callable[[], str]:
+    def jump(archive: Archive, terms: TopicTerms) -> str:
         site.store.ahead = timedelta(days=40)
-        return AgreementNote(archive, terms)
+        return note_agreed(archive, terms)
 
-    monkeypatch.setattr(runs, "AgreementNote", jump)
+    monkeypatch.setattr(runs, "note_agreed", jump)
     (swept,) = site.run(agreed=True).swept
     assert swept.stopped.startswith("the store's clock says 2026-02-10T")
     assert swept.deleted == []

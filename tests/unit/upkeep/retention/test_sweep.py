@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import count
 from threading import Barrier
 from unittest.mock import patch
 
@@ -339,7 +338,7 @@ def test_what_is_lost_before_it_goes_counts_as_lost() -> None:
     assert [str(gap) for gap in read(archive).gaps] == ["10-19"]
 
 
-def test_a_process_that_slept_asks_again_before_it_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_slept_before_a_batch_deletes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     archive, store = ten_objects()
     now_s = [0.0]
     monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.since_boot_s", lambda: now_s[0])
@@ -348,20 +347,11 @@ def test_a_process_that_slept_asks_again_before_it_deletes(monkeypatch: pytest.M
         now_s[0] += 3600
 
     store.meanwhile = [sleep]
-    answers = iter(["", "a hold was added"])
-    done = sweep_topic(archive, planned(archive), lambda _: next(answers))
-    assert (done.stopped, done.deleted) == ("a hold was added", [])
+    done = sweep(archive)
+    assert done.stopped.startswith("it took more than 60 s")
+    assert done.deleted == []
     assert len(bases(archive)) == 10
     assert not swept_of(archive)
-
-
-def test_a_process_that_always_sleeps_deletes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    archive, _ = ten_objects()
-    times = count(0, 3600)
-    monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.since_boot_s", lambda: next(times))
-    done = sweep(archive)
-    assert done.stopped.startswith("3 times it took more than 60 s")
-    assert len(bases(archive)) == 10
 
 
 def test_what_cannot_be_asked_again_stops_this_topic_only() -> None:
@@ -529,32 +519,6 @@ def test_who_stood_still_between_look_and_delete_looks_again(monkeypatch: pytest
     assert len(bases(archive)) == 10
 
 
-class LateStore(MortalStore):
-    """Lists what was deleted a moment ago."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gone: list[ListedObject] = []
-
-    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
-        asked = list(keys)
-        self.gone += [item for item in super().list("topics/") if item.key in asked]
-        return super().delete_each(asked, send_by_s=send_by_s)
-
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
-        late = [item for item in self.gone if item.key.startswith(prefix) and item.key > start_after]
-        return iter(sorted([*super().list(prefix, start_after), *late], key=lambda item: item.key))
-
-
-def test_what_is_listed_late_and_gone_is_not_taken_back() -> None:
-    store = LateStore()
-    archive = archive_in(store)
-    sweep(archive)
-    assert swept_of(archive).ranges == ((0, 60),)
-    store.gone.clear()
-    assert read(archive).gaps == ()
-
-
 class SilentStore(MortalStore):
     """Answers until something is to be deleted, and never again."""
 
@@ -584,7 +548,7 @@ def test_what_keeps_a_topic_from_being_begun_stops_it() -> None:
     archive, _ = ten_objects()
     why = "by what it was swept, cannot be read"
     (done,) = sweep_topics(
-        archive, [TopicWork(planned(archive), lambda _: "", lambda _: "", begin=lambda: why)], left_alone_ms=0
+        archive, [TopicWork(planned(archive), lambda _: "", lambda _: "", refusal=why)], left_alone_ms=0
     )
     assert (done.stopped, done.deleted) == (why, [])
     assert len(bases(archive)) == 10
