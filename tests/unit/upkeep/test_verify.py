@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import logging
 import re
 import tracemalloc
 from collections.abc import Iterator, Mapping
@@ -505,24 +504,6 @@ def test_a_restore_that_chooses_while_we_list_is_no_loss(store: MemoryStore, mon
 
     monkeypatch.setattr(store, "list", put_between)
     assert not check_listing(Archive(store, LAYOUT)).problems
-
-
-def test_objects_that_no_file_of_the_index_has_are_logged(
-    store: MemoryStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As when its newest file is gone. The next backup brings them in."""
-    caplog.set_level(logging.INFO, "archiver")
-    content, facts = written(tmp_path, records_from(72), 72)
-    key = replace(KEY, base=72)
-    etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
-    assert etag
-    assert not check_listing(Archive(store, LAYOUT)).notes
-    (said,) = caplog.messages
-    assert said.startswith("p/control/index/: 1 object is in no file of the index: ")
-    append_to_index(Archive(store, LAYOUT), [IndexEntry(key, len(content), etag, facts)])
-    caplog.clear()
-    assert not check_listing(Archive(store, LAYOUT)).notes
-    assert not caplog.messages
 
 
 def test_looking_at_an_archive_writes_nothing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:

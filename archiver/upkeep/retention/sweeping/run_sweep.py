@@ -264,11 +264,6 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
         )
 
 
-def is_agreed(request: SweepRequest, planned: TopicSweep) -> bool:
-    """Return whether a user agreed to the limits of a topic: needed if some deletes were unforeseen."""
-    return (request.agreed or bool(request.digest)) and planned.unforeseen_share > 0
-
-
 def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep) -> bool:
     """Return whether a topic is swept by its terms: then their deletes are foreseen, and later sweeps need no agreement.
 
@@ -291,7 +286,8 @@ def _work(
 ) -> TopicWork:
     """Return the checks before a delete of a topic. Notes an agreement."""
     work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact), lambda one: survey.look(one.terms))
-    if is_agreed(request, planned) and goes_by_policy(request, planned, topic):
+    is_agreed = (request.agreed or bool(request.digest)) and planned.unforeseen_share > 0
+    if is_agreed and goes_by_policy(request, planned, topic):
         work = work._replace(refusal=note_agreed(archive, topic.terms))
     if covering is not None and topic.topic == OFFSETS_TOPIC:
         work = work._replace(ensure=covering.ensure)

@@ -106,17 +106,6 @@ def test_a_plan_that_was_not_carried_out_hides_no_loss_of_a_topic_that_is_kept_n
     assert site.gaps() == ["10-19"]
 
 
-def test_what_nobody_reads_makes_no_smaller_share_of_what_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten objects three are old. Six of the others lie there a second time, in one that is as large, and is read."""
-    site = Site(monkeypatch, fixed={"ms": "1d", "segment-ms": "0s"})
-    site.record()
-    for base in range(0, 100, 10):
-        site.put(base, base + 10, is_old=base < 30)
-    site.put(30, 90, is_merged=True, size=60, is_old=False)
-    (topic,) = site.run().waiting
-    assert topic.unforeseen_share == pytest.approx(0.3)
-
-
 def test_small_steps_that_nobody_has_agreed_on_add_up_until_they_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a first small one would make all that comes behind it foreseen."""
     site = Site(monkeypatch, **fixed("10000d"))
