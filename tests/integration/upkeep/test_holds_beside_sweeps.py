@@ -19,11 +19,9 @@ from archiver.backup.service.run_backup import run_backup
 from archiver.config.model import ArchiverConfig
 from archiver.process.running.children import start_child
 from archiver.spark.retention import run_retention
-from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
 from tests.support.brokers import REPOSITORY, Broker
 from tests.support.chaos.broken import Change, make_overlay
-from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.kafka_topics import create_topic
 from tests.support.processes import end_of, state_of
 from tests.support.real_sweeps import DAY_MS, cut, produce_aged
@@ -41,20 +39,21 @@ SHORT_S = 6.0  # instead of 30: so long a look decides, and so long a delete tak
 class Aged:
     """A topic with five objects, of which four go with the next sweep."""
 
-    def __init__(self, site: ArchiveSite, broker: Broker, topic: str, *, looks_short: bool) -> None:
+    def __init__(self, site: ArchiveSite, broker: Broker, topic: str) -> None:
         self._site, self._bootstrap, self._topic = site, broker.bootstrap, topic
         create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
         produce_aged(broker.bootstrap, topic, [5 * DAY_MS] * 5)
-        config = self._configure(site.bucket.s3.endpoint)
+        config = self._configure()
         self.archive: Archive = open_archive(config.storage)
         run_backup(config, lambda _: None)
         cut(broker, topic, 4)
         set_configs(broker, topic, retention_ms=str(DAY_MS))
         time.sleep(1.1)  # the store's clock has whole seconds, and what was put in this one is too young
         assert not run_retention(config, SweepRequest()).swept  # it only notes what the topic keeps
-        changes = [Change("store/port.py", "DELETE_LIMIT_S: Final = 30.0", f"DELETE_LIMIT_S: Final = {SHORT_S}")]
-        if looks_short:
-            changes += [Change("archive/notes/holds.py", "LOOK_S: Final = 30.0", f"LOOK_S: Final = {SHORT_S}")]
+        changes = [
+            Change("store/port.py", "DELETE_LIMIT_S: Final = 30.0", f"DELETE_LIMIT_S: Final = {SHORT_S}"),
+            Change("archive/notes/holds.py", "LOOK_S: Final = 30.0", f"LOOK_S: Final = {SHORT_S}"),
+        ]
         self._overlay = str(make_overlay(site.folder / "overlay", changes))
 
     @property
@@ -62,9 +61,8 @@ class Aged:
         return [item.key for item in self.archive.store.list(f"{PREFIX}/topics/")]
 
     @contextmanager
-    def sweeping(self, failpoint: str = "", endpoint: str = "") -> Iterator[subprocess.Popen[str]]:
+    def sweeping(self, failpoint: str) -> Iterator[subprocess.Popen[str]]:
         """A sweep that agrees to everything, with the rights of its role."""
-        self._configure(endpoint or self._site.bucket.s3.endpoint)
         text = (REPOSITORY / "infra" / "policies" / "sweep.json").read_text(encoding="utf-8")
         policy = json.loads(text.replace("BUCKET", self._site.bucket.name).replace("PREFIX", PREFIX))
         with acting(self._site.bucket, policy["Statement"]) as role:
@@ -81,27 +79,23 @@ class Aged:
 
     def hold(self) -> subprocess.Popen[str]:
         """Hold the topic; returns when the hold is put. The command waits."""
-        self._configure(self._site.bucket.s3.endpoint)
         typed = ("hold", "add", "audit", "--topics", self._topic, "--reason", "law")
         holding = self._site.command(*typed, PYTHONPATH=self._overlay)
         eventually(lambda: any(self.archive.store.list(self.archive.layout.control_prefix(HOLDS))))
         return holding
 
-    def _configure(self, endpoint: str) -> ArchiverConfig:
+    def _configure(self) -> ArchiverConfig:
         tree = self._site.config(self._bootstrap, [self._topic], records=1)
-        tree["storage"] = {"url": f"{self._site.bucket.url}/{PREFIX}", "endpoint": endpoint}
+        tree["storage"] = {"url": f"{self._site.bucket.url}/{PREFIX}", "endpoint": self._site.bucket.s3.endpoint}
         tree["retention"] = {"grace": 0, "min-object-age": 0}
         Path(self._site.folder / "archive.yaml").write_text(yaml.safe_dump(tree))
         return ArchiverConfig.model_validate(tree)
 
 
-@pytest.fixture
-def aged(request: pytest.FixtureRequest, site: ArchiveSite, broker_41: Broker, topic: str) -> Aged:
-    return Aged(site, broker_41, topic, looks_short=getattr(request, "param", False))
-
-
-@pytest.mark.parametrize("aged", [True], indirect=True, ids=["short"])
-def test_a_sweep_that_stood_still_until_its_look_was_old_deletes_nothing_that_is_held(aged: Aged) -> None:
+def test_a_sweep_that_stood_still_until_its_look_was_old_deletes_nothing_that_is_held(
+    site: ArchiveSite, broker_41: Broker, topic: str
+) -> None:
+    aged = Aged(site, broker_41, topic)
     before = aged.keys
     with aged.sweeping("sweep.looked:1:stop") as sweep:
         eventually(lambda: state_of(sweep.pid) == "T")
@@ -116,40 +110,3 @@ def test_a_sweep_that_stood_still_until_its_look_was_old_deletes_nothing_that_is
     assert (held.returncode, held.stderr.count(PREFIX)) == (0, 0), held
     assert "hold audit is in force: no sweep deletes these records from now on" in held.stdout
     assert aged.keys == before
-
-
-def test_what_a_sweep_deletes_before_the_hold_is_in_force_is_reported(aged: Aged) -> None:
-    before = aged.keys
-    with aged.sweeping("sweep.looked:1:stop") as sweep:
-        eventually(lambda: state_of(sweep.pid) == "T")
-        holding = aged.hold()
-        os.kill(sweep.pid, signal.SIGCONT)
-        swept = end_of(sweep, 120)
-    held = end_of(holding, 120)
-    gone = [key for key in before if key not in aged.keys]
-    assert (swept.returncode, len(gone)) == (0, 4), swept
-    assert held.returncode == 3
-    assert [line for line in held.stderr.splitlines() if line.startswith("archiver: kafka/topics/")] == [
-        f"archiver: {key}" for key in gone
-    ]
-
-
-@pytest.mark.parametrize("fault", [Fault.HANG, pytest.param(Fault.LOSE_ANSWER, marks=pytest.mark.long)])
-def test_a_delete_without_an_answer_is_not_repeated_on_what_is_held_by_then(
-    aged: Aged, site: ArchiveSite, fault: Fault
-) -> None:
-    """What was put again meanwhile survives, too: the first delete may have been carried out."""
-    before = aged.keys
-    with FaultyS3(site.bucket.s3.endpoint) as proxy, proxy.failing(fault, "POST", 1):
-        with aged.sweeping(endpoint=proxy.endpoint) as sweep:
-            eventually(lambda: "POST" in proxy.requests)
-            holding = aged.hold()
-            aged.archive.store.delete(before[:1])
-            assert aged.archive.store.put_if_absent(before[0], b"again", {}, kind=ObjectKind.SEGMENT)
-            swept = end_of(sweep, 120)
-        assert proxy.requests["POST"] == 1
-    held = end_of(holding, 120)
-    assert before[0] in aged.keys
-    if fault is Fault.HANG:
-        assert (swept.returncode, held.returncode) == (1, 0), (swept, held)
-        assert aged.keys == before

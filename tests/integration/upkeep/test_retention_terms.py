@@ -109,28 +109,6 @@ def test_a_topic_that_was_deleted_is_kept_until_the_configuration_says_otherwise
     assert restored(site, broker.bootstrap, java_oracle, aged) == YOUNGEST[3:]
 
 
-def test_a_topic_that_was_created_again_goes_by_its_policy_and_the_one_before_by_what_is_said_of_gone_ones(
-    broker: Broker, aged: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    recreate_topic(broker.bootstrap, aged, configs={"retention.ms": str(2 * DAY_MS + DAY_MS // 2)})
-    unseen = sweep(site, broker.bootstrap, aged, {}, agreed=True)
-    assert "no backup has seen the new one yet" in whys(unseen)[aged]
-    assert waiting(sweep(site, broker.bootstrap, aged, gone_after(aged, "180h"))) == [aged]
-    sweep(site, broker.bootstrap, aged, gone_after(aged, "180h"), agreed=True)
-    assert bases(site, aged) == list(range(3, 10))
-
-    archive_aged(site, broker.bootstrap, aged, [2, 2, 1], "days again")
-    kept = sweep(site, broker.bootstrap, aged, {}, agreed=True)
-    assert whys(kept)[f"{aged}@0"].startswith("it is of a topic that was created again; no entry of retention.gone")
-    found = sweep(site, broker.bootstrap, aged, gone_after(aged, "108h"), agreed=True)
-    assert whys(found) == {}
-    assert bases(site, aged) == [6, 7, 8, 9]
-    assert bases(site, f"{aged}@1") == [0, 1, 2]
-    assert site.verify(broker.bootstrap, [aged]).is_whole
-    assert restored(site, broker.bootstrap, java_oracle, aged, life=0) == YOUNGEST
-    assert restored(site, broker.bootstrap, java_oracle, aged) == ["2 days again", "2 days again", "1 days again"]
-
-
 def write_config(site: ArchiveSite, folder: Path, retention: dict[str, Any]) -> Path:
     path = folder / "without-kafka.yaml"
     config = {"storage": site.config("", [])["storage"], "retention": AT_ONCE | retention}
