@@ -13,17 +13,12 @@ from archiver.config.model import StorageConfig
 from archiver.spark import register
 from archiver.spark.session.spark_session import SQL_SETTINGS
 from archiver.spark.table.query import ask
-from tests.support.brokers import S3, Broker, Bucket
+from tests.support.brokers import S3, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.copied_topic import complete_copy, copy_partition, put_role_entry
-from tests.support.examples import ExampleWriter, Kind, until_compacted
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import s3_client
-from tests.support.java_oracle import JavaOracle
-from tests.support.raw_produce import produce_raw
-from tests.support.records import FAR_FUTURE_MS, NOW_MS, Rec
-from tests.support.reference_batch import batch_of, encode
-from tests.support.round_trip import archive_site
+from tests.support.records import NOW_MS, Rec
 from tests.support.spark_bucket import lend_bucket, own_daemon
 from tests.support.spark_rows import by_partition
 
@@ -140,13 +135,6 @@ def test_the_copy_that_holds_is_read(copies: Copies, swapped: str) -> None:
     assert copies.read(swapped) == {0: NEW, 1: OLD}
 
 
-def test_behind_the_end_of_a_copy_comes_what_it_replaced(copies: Copies, swapped: str) -> None:
-    copies.put(swapped, 0, OLD, instance="green", generation=5)
-    before = complete_copy("blue", 2, NEW[-1].offset + 1)
-    copies.complete(swapped, 0, 58, number=6, generation=5, instance="green", replaced=before)
-    assert copies.read(swapped) == {0: OLD + [one for one in NEW if one.offset >= 58], 1: OLD}
-
-
 def test_instances_and_history_do_not_mix(copies: Copies, swapped: str) -> None:
     green = records_of("green", range(1, 90, 4))
     copies.put(swapped, 0, green, instance="green", generation=5)
@@ -158,52 +146,6 @@ def test_instances_and_history_do_not_mix(copies: Copies, swapped: str) -> None:
     assert copies.read(swapped, history=True) == {0: records_of("history", range(20))}
     with pytest.raises(PySparkException, match="options instance and history"):
         copies.read(swapped, history=True, instance="blue")
-
-
-def test_a_copy_of_another_life(copies: Copies, topic: str) -> None:
-    copies.archive.write_topic_fact(topic, partitions=1)
-    copies.put(topic, 0, OLD)
-    copies.complete(topic, 0, 1)
-    copies.archive.write_topic_fact(topic, topic_id="B", partitions=1)
-    copies.put(topic, 0, NEW, life=1)
-    assert copies.read(topic) == {0: OLD}  # of the new life no copy is complete
-    copies.complete(topic, 0, 1, life=1)
-    assert copies.read(topic) == {0: NEW}
-    assert copies.read(topic, life=0) == {0: OLD}
-    with pytest.raises(PySparkException, match=f"{topic} has no life 2 in the archive; it has 0, 1"):
-        copies.read(topic, life=2)
-
-
-def test_a_partition_without_records(copies: Copies, topic: str) -> None:
-    copies.archive.write_topic_fact(topic, partitions=2)
-    copies.complete(topic, 0, 0)
-    copies.put(topic, 1, OLD)
-    copies.complete(topic, 1, 1)
-    assert copies.read(topic) == {1: OLD}
-
-
-@pytest.mark.kafka
-@pytest.mark.timeout(240)
-def test_a_log_that_is_compacted_again_and_again(
-    copies: Copies, broker_41: Broker, java_oracle: JavaOracle, topic: str, tmp_path: Path, seed: int
-) -> None:
-    bootstrap = broker_41.bootstrap
-    ExampleWriter(bootstrap, java_oracle).write(topic, Kind.COMPACTED, [seed, seed + 1], 200)
-    copies.archive.write_topic_fact(topic, partitions=2)
-    for generation in range(2):
-        log = until_compacted(java_oracle, bootstrap, topic).records
-        with archive_site(copies.new_bucket(), tmp_path) as made:
-            ends = made.back_up(bootstrap, topic)
-        for partition in range(2):
-            copy_partition(made.bucket, copies.archive.bucket, topic, partition, instance="blue", generation=generation)
-            until = ends[topic, partition].position
-            copies.complete(topic, partition, until, number=generation, generation=generation)
-        assert copies.read(topic) == log
-        again = [Rec(at, NOW_MS, 0, b"key-%d" % at, b"again") for at in range(20)]
-        for partition in range(2):  # the last ones, later than any, close the segment of those before
-            closing = [[Rec(0, FAR_FUTURE_MS + ms, 0, b"%d" % ms, b"")] for ms in (30_000_000, 40_000_000)]
-            batches = [encode(batch_of(part)) for part in (again, *closing)]
-            produce_raw(bootstrap, topic, batches, partition)
 
 
 # --- what is asked for, and what is fetched for it
@@ -252,41 +194,3 @@ def test_who_has_no_copy(copies: Copies, swapped: str) -> None:
         copies.read(swapped, instance="red")
     with pytest.raises(PySparkException, match="blue has no complete copy of topic nobodys; no instance has one"):
         copies.read("nobodys", instance="blue")
-
-
-def test_a_partition_whose_copy_is_not_complete(copies: Copies, topic: str) -> None:
-    copies.archive.write_topic_fact(topic, partitions=2)
-    copies.put(topic, 0, OLD)
-    copies.complete(topic, 0, 1)
-    copies.put(topic, 1, OLD)
-    with pytest.raises(PySparkException, match=f"{topic}-1: no copy of this partition is complete"):
-        copies.read(topic)
-    assert copies.read(topic, partitions=0) == copies.read(topic, onDamage="skip") == {0: OLD}
-
-
-def test_a_copy_that_lost_objects(copies: Copies, topic: str) -> None:
-    copies.archive.write_topic_fact(topic, partitions=1)
-    keys = copies.put(topic, 0, OLD)
-    entry = copies.complete(topic, 0, 70)
-    with pytest.raises(PySparkException, match=f"{topic}-0: offsets 58-69 are missing from the archive"):
-        copies.read(topic)
-    copies.archive.store.delete([entry])
-    copies.complete(topic, 0, 58, number=1)
-    assert copies.read(topic) == {0: OLD}
-    copies.archive.store.delete([keys[0]])
-    with pytest.raises(PySparkException, match=f"{topic}-0: offsets 0-27 are missing from the archive"):
-        copies.read(topic)
-    assert copies.read(topic, onDamage="skip") == {0: OLD[10:]}
-    copies.archive.store.delete([keys[1]])
-    with pytest.raises(PySparkException, match=f"{topic}-0: offsets 0-57 are missing from the archive"):
-        copies.read(topic)
-
-
-def test_what_is_no_segment_of_a_copy_is_left_alone(copies: Copies, swapped: str) -> None:
-    bucket = copies.archive.bucket
-    place = f"compacted/blue/topics/{swapped}/partition=1/generation=0"
-    for key in (f"{place}/notes.txt", f"{place}/{swapped}+0-{0:020}.data", f"{place}/x/{swapped}+1-{0:020}.data"):
-        s3_client(bucket).put_object(Bucket=bucket.name, Key=key, Body=b"notes")
-    for stream in (f"{swapped}/0/01", f"{swapped}/x/1", f"{swapped}/0/1/x"):
-        s3_client(bucket).put_object(Bucket=bucket.name, Key=f"control/roles/{stream}/000009.json", Body=b"{}")
-    assert copies.read(swapped) == {0: NEW, 1: OLD}

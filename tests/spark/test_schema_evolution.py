@@ -115,21 +115,6 @@ def test_java_parses_every_schema(spark_avro: SparkSession, name: str) -> None:
     assert java_schema(spark_avro, name).getFullName() == f"{schema['namespace']}.{schema['name']}"
 
 
-@pytest.mark.parametrize(
-    ("of_reader", "of_writer"),
-    [
-        (schemas.RECORD_V1_NULLABLE, schemas.RECORD),
-        (schemas.RECORD, schemas.RECORD_V1_NULLABLE),
-        (schemas.RECORD, schemas.RECORD_V1),
-    ],
-)
-def test_java_calls_the_schemas_compatible(spark_avro: SparkSession, of_reader: str, of_writer: str) -> None:
-    found = java_avro(spark_avro).SchemaCompatibility.checkReaderWriterCompatibility(
-        java_schema(spark_avro, of_reader), java_schema(spark_avro, of_writer)
-    )
-    assert found.getType().toString() == "COMPATIBLE", found.toString()
-
-
 def java_schema(spark: SparkSession, name: str) -> JavaObject:
     return java_avro(spark).Schema.Parser().parse(schemas.load_schema(name))
 

@@ -15,19 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from archiver.codec.arrow_scan import ARROW_BATCH_BYTES
 from archiver.codec.compression import BlockCodec
-from archiver.codec.schemas import RECORD_V1_NULLABLE, load_schema
 from archiver.spark import register
 from archiver.store.port import ObjectKind
-from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
+from tests.support.brokers import REPOSITORY, S3, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import read_partitions, s3_client
-from tests.support.kafka_topics import create_topic
 from tests.support.old_archive import VARIANTS, old_file, old_key, old_records
-from tests.support.raw_produce import produce_raw
 from tests.support.records import ALL_CLASSES, NOW_MS, Rec, classes_of, generate, missing_classes
-from tests.support.reference_batch import batch_of, encode
-from tests.support.round_trip import KEEP_ALL, archive_site
 from tests.support.spark_bucket import lend_bucket, own_daemon
 from tests.support.spark_rows import by_partition, plain
 
@@ -143,29 +138,6 @@ def test_every_record_comes_with_every_byte(site: Site) -> None:
     assert site.read("orders") == stored
 
 
-@pytest.mark.kafka
-def test_a_backup_of_a_broker(broker_41: Broker, topic: str, site: Site, tmp_path: Path, seed: int) -> None:
-    create_topic(broker_41.bootstrap, topic, partitions=2, configs=KEEP_ALL)
-    for partition in range(2):
-        batch = batch_of(generate(seed + partition, 200, big_bytes=500))
-        produce_raw(broker_41.bootstrap, topic, [encode(batch)], partition)
-    with archive_site(Bucket(site.archive.bucket.s3, f"backup-{uuid.uuid4().hex[:12]}"), tmp_path) as backup:
-        s3_client(backup.bucket).create_bucket(Bucket=backup.bucket.name)
-        backup.back_up(broker_41.bootstrap, topic, records=50)
-        path = backup.write_config(broker_41.bootstrap, topic)
-        stored = read_partitions(backup.bucket, topic)
-    assert sum(map(len, stored.values())) == 400
-    assert site.read(topic, url=backup.bucket.url) == stored
-    frame = site.spark.read.format("kafka-archive").option("config", str(path)).option("topic", topic).load()
-    assert by_partition(frame) == stored
-
-
-def test_the_topic_and_the_schema(site: Site) -> None:
-    frame = site.load("orders")
-    assert frame.columns == ["topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers"]
-    assert [row["topic"] for row in frame.select("topic").distinct().collect()] == ["orders"]
-
-
 def test_columns(site: Site) -> None:
     rows = site.load("orders", columns="value, offset,Partition,timestampms").collect()
     assert rows[0].__fields__ == ["value", "offset", "partition", "timestampMs"]
@@ -216,18 +188,6 @@ def test_timestamps_that_spark_cannot_hold(site: Site) -> None:
     assert [row["timestampMs"] for row in rows] == times
     fits = [-(2**63) <= 1000 * time < 2**63 and time != -1 for time in times]
     assert [row["us"] for row in rows] == [1000 * time if fit else None for time, fit in zip(times, fits, strict=True)]
-
-
-@pytest.mark.parametrize("codec", [BlockCodec.DEFLATE, BlockCodec.SNAPPY])
-def test_codecs(site: Site, codec: BlockCodec, seed: int) -> None:
-    site.archive.write_topic_fact(f"in-{codec}")
-    site.archive.put(f"in-{codec}", 1, generate(seed, 300, big_bytes=700_000), each=250, codec=codec)
-    assert site.read(f"in-{codec}") == site.stored(f"in-{codec}")
-
-
-def test_a_topic_without_records(site: Site) -> None:
-    assert site.read("empty") == {}
-    assert site.load("moments", until="2020-01-01T00:00:00Z").count() == 0
 
 
 @pytest.mark.usefixtures("workers_of_others")
@@ -372,11 +332,6 @@ def test_filters_are_not_pushed_unless_asked_for(site: Site) -> None:
         assert site.load("moments", pushFilters="true").where("offset < 5").count() == 10
 
 
-def test_an_empty_selection_by_options_and_filters(site: Site) -> None:
-    with setting(site.spark, PUSHDOWN, "true"):
-        assert site.load("moments", offsets="0:0-9", pushFilters="true").where("offset > 9").count() == 0
-
-
 def test_tasks(site: Site) -> None:
     assert site.load("moments").rdd.getNumPartitions() == 2  # never two partitions of Kafka in one task
     finer = site.load("moments", minPartitions=4)
@@ -399,21 +354,6 @@ def test_v1_objects(site: Site, topic: str, schema: str, seed: int) -> None:
         put_old(site, topic, records[start : start + 100], schema=schema, codec=codec, sync_interval=3000)
     assert site.read(topic) == {0: records}
     assert site.read(topic, offsets="0:99-101", verify="digest") == {0: records[99:102]}
-
-
-def test_v1_objects_by_java(site: Site, topic: str, tmp_path: Path, seed: int) -> None:
-    records = [replace(one, offset=50 + at) for at, one in enumerate(old_records(seed, 100))]
-    (tmp_path / "s.avro").write_bytes(old_file(records, topic, 0))
-    options = {"avroSchema": load_schema(RECORD_V1_NULLABLE)}
-    frame = site.spark.read.format("avro").options(**options).load(str(tmp_path / "s.avro")).coalesce(1)
-    frame.write.format("avro").options(**options).save(str(tmp_path / "java"))
-    (body,) = (tmp_path / "java").glob("*.avro")
-    site.archive.store.put_if_absent(old_key(topic, 0, 50), body.read_bytes(), {}, kind=ObjectKind.SEGMENT)
-    found = site.read(topic)[0]
-    assert [replace(one, headers=tuple(sorted(one.headers))) for one in found] == [
-        replace(one, headers=tuple(sorted(one.headers)))
-        for one in records  # Java's map has an order of its own
-    ]
 
 
 def test_v1_objects_below_ours(site: Site, topic: str, proxy: FaultyS3) -> None:
