@@ -15,7 +15,6 @@ import pytest
 import zstandard
 from fastavro.read import HEADER_SCHEMA
 
-import archiver.archive.index.lookup
 from archiver.archive.format.control import Fact, append_fact, encode_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
@@ -128,13 +127,6 @@ def test_where_a_sweep_died_half_way_records_are_compared(store: MemoryStore, tm
     else:
         with pytest.raises(CorruptSegmentError, match="has other records at offsets 24-47"):
             check_object(body, key, Level.RECORDS, found.covered[name])
-
-
-def test_how_many_objects_were_asked_is_told(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archiver.archive.index.lookup, "_REPORT_EVERY", 2)
-    told: list[tuple[int, int]] = []
-    check_listing(Archive(store, LAYOUT), report_progress=lambda *how_far: told.append(how_far))
-    assert told == [(2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -321,21 +313,6 @@ def test_files_of_the_index_that_are_gone_are_noted(store: MemoryStore) -> None:
     assert check_listing(Archive(store, LAYOUT)).notes == [
         "p/control/index/: 2 files of the index are gone, and with that what was remembered of where partitions ended"
     ]
-
-
-def test_a_partition_that_is_gone_altogether_is_found(store: MemoryStore) -> None:
-    for base in (0, 24, 48):
-        gone(store, base)
-    (problem,) = check_listing(Archive(store, LAYOUT)).problems
-    assert "offsets 0-71 were archived once" in problem
-
-
-def test_a_lost_end_is_remembered_when_the_index_is_merged(store: MemoryStore) -> None:
-    gone(store, 48)
-    for _ in range(2):
-        merge_index(Archive(store, LAYOUT))
-    (problem,) = check_listing(Archive(store, LAYOUT)).problems
-    assert "offsets 48-71 were archived once" in problem
 
 
 def test_a_newest_fact_that_is_gone_is_remembered(store: MemoryStore) -> None:
@@ -773,20 +750,6 @@ def test_millions_of_empty_blocks_are_counted_and_not_told(tmp_path: Path) -> No
     assert outcomes(found)[-1] == ("records", "DAMAGED")  # they are not what was written
     frames = list(decode_blocks(memoryview(bomb), header, topic="orders", partition=3, key=NAME))
     assert [len(frame) for frame in frames] == [20]
-
-
-def test_a_long_fact_is_shown_in_part(tmp_path: Path) -> None:
-    content, _ = written(tmp_path, records_from(0))
-    header = decode_header(content, NAME)
-    many = {f"archiver.k{number}": "x" for number in range(5000)} | {"archiver.writer": "x" * 500_000}
-    long = encode_header(header.codec, header.sync, many) + content[header.size :]
-    shown = "\n".join(inspection_lines(take_apart(long, {}, KEY, NAME)))
-    assert len(shown) < 500_000
-    assert "... and 4,001 more facts" in shown
-    long = encode_header(header.codec, header.sync, {"archiver.writer": "x" * 500_000}) + content[header.size :]
-    shown = "\n".join(inspection_lines(take_apart(long, {}, KEY, NAME)))
-    assert len(shown) < 2000
-    assert "... (500,000 characters)" in shown
 
 
 def test_what_lies_beside_the_records_is_inspected_too(store: MemoryStore) -> None:

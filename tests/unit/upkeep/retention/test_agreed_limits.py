@@ -59,20 +59,6 @@ def agreed() -> Site:
     return site
 
 
-@pytest.mark.parametrize(("longer", "kept"), [(WEEK, Limits(ms=WEEK_MS)), (FOR_EVER_MS, FOR_EVER)])
-@pytest.mark.parametrize("is_held", [False, True])
-def test_a_longer_policy_that_a_sweep_has_seen_cancels_an_agreement_to_a_shorter_one(
-    agreed: Site, longer: dict[str, str], kept: Limits, is_held: bool
-) -> None:
-    """Also where nothing went, since the topic is kept for ever, or on hold."""
-    become(effective=longer)(agreed)
-    see_twice(agreed, is_held=is_held)
-    found = terms_now(agreed)
-    assert (found.limits, found.swept_by) == (Limits(ms=HOUR_MS), kept)
-    assert note_agreed(agreed.archive, found) == ""
-    assert terms_now(agreed).swept_by == Limits(ms=HOUR_MS)
-
-
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_longer_policy_cancels_also_if_somebody_else_has_noted_it(agreed: Site, is_held: bool) -> None:
     become(effective=FOR_EVER_MS)(agreed)
@@ -111,13 +97,6 @@ def test_a_configuration_that_keeps_everything_for_a_while_cancels_an_agreement(
     see(site)
     site.configure(agreeing)
     assert terms_now(site).swept_by == kept
-
-
-def test_a_dry_run_cancels_nothing(agreed: Site) -> None:
-    become(effective=WEEK)(agreed)
-    assert terms_now(agreed).swept_by == Limits(ms=WEEK_MS)
-    become(effective=HOUR)(agreed)
-    assert terms_now(agreed).swept_by == Limits(ms=HOUR_MS)
 
 
 def test_an_agreement_to_a_plan_of_before_does_not_undo_that(agreed: Site) -> None:

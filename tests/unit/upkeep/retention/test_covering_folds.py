@@ -17,13 +17,12 @@ from archiver.archive.notes.topics import TopicFact, read_newest_topic_facts
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse, StorageConfig
 from archiver.config.quantities import spell_time
-from archiver.errors import NotWholeError, StoreError
+from archiver.errors import NotWholeError
 from archiver.groups.log.folding import plan_fold, run_fold
 from archiver.groups.log.folds import Folds
 from archiver.groups.positions.archived_position import ArchivedPosition
 from archiver.groups.positions.fold_proof import check_folds
 from archiver.groups.positions.shown import PositionFilter, show_groups
-from archiver.store.port import Body, ObjectKind
 from archiver.upkeep.retention.planning.covering_folds import CoveringFolds
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.planning.partition_plan import HeldTimes, PartitionTerms, Staying
@@ -166,16 +165,6 @@ def all_told(archive: OffsetsArchive, *, with_folds: bool = True) -> list[list[M
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep._BATCH", 3)
-
-
-def test_a_fold_is_planned_and_nothing_is_written_before_the_sweep() -> None:
-    archive = ten()
-    objects = dict(archive.store.objects)
-    chosen = Sweeper(archive, KNOWN_MS).chosen()
-    assert [one.item.base for one in chosen.going] == [0, 2, 4, 6, 8, 10]
-    assert chosen.fold_next == 12
-    assert chosen.notes == ("a fold that is written first, up to offset 12, stands for 6 objects to delete",)
-    assert archive.store.objects == objects
 
 
 def test_a_sweep_makes_one_fold_at_its_own_boundary() -> None:
@@ -340,22 +329,6 @@ def test_a_fold_that_is_harmed_between_two_batches_stops_the_second(
     assert [one.item.base for one in done.deleted] == [0, 2, 4]
     assert left(archive) == [6, 8, 10, 12, 14, 16, 18]
     assert len(done.refused) == 1
-
-
-class RefusingStore(MortalStore):
-    """Denies to put folds."""
-
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
-        if FOLDS in key:
-            raise StoreError(f"{key}: denied")
-        return super().put_if_absent(key, body, metadata, kind=kind)
-
-
-def test_a_fold_that_cannot_be_put_keeps_everything() -> None:
-    archive = ten(RefusingStore())
-    done = Sweeper(archive, KNOWN_MS).run()
-    assert (done.deleted, len(done.refused)) == ([], 1)
-    assert len(left(archive)) == 10
 
 
 def test_a_newer_fold_of_somebody_else_lets_go_what_an_earlier_one_covers() -> None:

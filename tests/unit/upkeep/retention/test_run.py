@@ -195,22 +195,6 @@ def test_short_and_long_and_short_again_asks_again(monkeypatch: pytest.MonkeyPat
     assert sum(len(one.deleted) for one in site.run().swept) == 1  # agreed to once
 
 
-KEPT_BY_NAME = {"keep": ["t"]}
-NO_FIXED_LIMITS = {"fixed": {}, "overrides": [{"topics": "other", "ms": "1d"}]}
-
-
-@pytest.mark.parametrize("keeping", [KEPT_BY_NAME, NO_FIXED_LIMITS], ids=["keep", "no-limits"])
-def test_a_configuration_that_keeps_everything_for_a_while_cancels_an_agreement(
-    monkeypatch: pytest.MonkeyPatch, keeping: dict[str, Any]
-) -> None:
-    site = swept_and_grown(monkeypatch)
-    site.configure(**{**fixed("1d"), **keeping})
-    assert site.run(is_dry_run=True).plan.objects == 0
-    assert site.run().swept == []
-    site.configure(**fixed("1d"))
-    assert_asks_again(site)
-
-
 def test_who_was_asked_nothing_agrees_to_no_shorter_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """At first just what the longer limits would have taken as well can go. That foresees nothing of what comes behind it."""
     site = Site(monkeypatch, **fixed("5d"))
