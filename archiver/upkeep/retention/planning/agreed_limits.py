@@ -1,9 +1,7 @@
 """The limits that a sweep compares with: those of the last agreement, and longer ones that sweeps have seen since."""
 
-from dataclasses import replace
-
 from archiver.archive.format.handle import Archive
-from archiver.archive.notes.applied_limits import AppliedLimits, change_applied
+from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, change_applied
 from archiver.errors import NotWholeError
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits, longest
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms
@@ -19,7 +17,7 @@ def cancel_shorter(archive: Archive, seen: AppliedLimits) -> None:
 
     def decide(latest: AppliedLimits | None) -> AppliedLimits | None:
         limits = longest([limits_of_applied(latest), limits_of_applied(seen)])
-        return None if latest is None else applied_of(seen, limits)
+        return None if latest is None else applied_of(seen.topic, seen.life, seen.whose, limits)
 
     change_applied(archive, seen.stream, decide)
 
@@ -43,9 +41,10 @@ def note_agreed(archive: Archive, terms: TopicTerms) -> str:
 
 
 def applied_of_terms(terms: TopicTerms) -> AppliedLimits:
-    named = AppliedLimits(topic=terms.topic, life=terms.root, whose=terms.whose, ms=None, bytes=None, floor_ms=0)
-    return applied_of(named, terms.limits)
+    return applied_of(terms.topic, terms.root, terms.whose, terms.limits)
 
 
-def applied_of(named: AppliedLimits, limits: Limits) -> AppliedLimits:
-    return replace(named, ms=limits.ms, bytes=limits.bytes, floor_ms=limits.floor_ms)
+def applied_of(topic: str, life: int, whose: LimitSource, limits: Limits) -> AppliedLimits:
+    return AppliedLimits(
+        topic=topic, life=life, whose=whose, ms=limits.ms, bytes=limits.bytes, floor_ms=limits.floor_ms
+    )

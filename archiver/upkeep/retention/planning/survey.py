@@ -1,7 +1,6 @@
 """Surveys one partition for a sweep: lists it, reads facts of expired objects, and plans deletions. Deletes nothing."""
 
 import sys
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from archiver.upkeep.retention.planning.limits import Limits
 from archiver.upkeep.retention.planning.partition_plan import (
     ASKS_AT_ONCE,
     Answer,
+    Ask,
     AskedItem,
     GoingItem,
     LifeItems,
@@ -30,9 +30,8 @@ from archiver.upkeep.retention.planning.partition_plan import (
     Staying,
     judge_partition,
     main_items,
-    remembering,
 )
-from archiver.upkeep.retention.planning.shadowed import ShadowedItem, judge_shadowed
+from archiver.upkeep.retention.planning.shadowed import Recall, ShadowedItem, judge_shadowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +111,8 @@ def survey_partition(task: SurveyTask) -> PartitionSweep:
 def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
     """Survey a partition. Raises the error that prevents the survey."""
     lives = [_list_life(archive, task, stretch) for stretch in task.lineage]
-    with _asking(archive.store, _likely(lives, task.terms)) as asking:
-        told: dict[str, Answer] = {}
-        ask = remembering(partial(_ask_of_topic, asking, task), told)
+    with _asking(archive.store, _likely(lives, task.terms)) as (ask_any, recall):
+        ask = partial(_ask_of_topic, ask_any, task)
         found = judge_partition(lives, ask, task.terms)
         unforeseen: Sequence[GoingItem] = ()
         if found.going and task.swept_by != task.terms.limits:
@@ -126,7 +124,7 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             archive.store,
             task.topic,
             task.partition,
-            judge_shadowed(lives, ask, lambda item: told.get(item.key), task.terms, gone),
+            judge_shadowed(lives, ask, recall, task.terms, gone),
             lambda item: ask_object(archive.store, item),
         )
         found = found.without(one.going.item.key for one in shadowed)
@@ -145,9 +143,9 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
         )
 
 
-def _ask_of_topic(asking: "_Asking", task: SurveyTask, item: ListedItem) -> Answer:
+def _ask_of_topic(ask: Ask, task: SurveyTask, item: ListedItem) -> Answer:
     """Read an object's facts. Raises StrangerError if its topic id differs from the notes: one of them is false."""
-    told = asking.ask(item)
+    told = ask(item)
     noted = task.terms.topic_id
     if isinstance(told, AskedItem) and len({told.topic_id, noted} - {""}) > 1:
         raise StrangerError(
@@ -213,35 +211,30 @@ def _likely(lives: Sequence[LifeItems], terms: PartitionTerms) -> list[ListedIte
     return [one for one, following in zip(items, bases, strict=False) if following <= terms.log_start]
 
 
-class _Asking:
-    """Reads facts of objects, and of likely next ones ahead of time: more and more of them while they are needed."""
-
-    def __init__(self, store: ObjectStore, pool: ThreadPoolExecutor, likely: Sequence[ListedItem]) -> None:
-        self._store = store
-        self._pool = pool
-        self._likely = deque(likely)
-        self._ahead: dict[str, Future[Answer]] = {}
-        self._many = 0
-
-    def ask(self, item: ListedItem) -> Answer:
-        while self._likely and self._likely[0].key == item.key:
-            self._likely.popleft()
-        asked = self._ahead.pop(item.key, None) or self._submit(item)
-        if self._many:
-            while self._likely and len(self._ahead) < self._many:
-                following = self._likely.popleft()
-                self._ahead[following.key] = self._submit(following)
-        self._many = min(max(1, 2 * self._many), ASKS_AT_ONCE)
-        return asked.result()
-
-    def _submit(self, item: ListedItem) -> Future[Answer]:
-        return self._pool.submit(ask_object, self._store, item)
-
-
 @contextmanager
-def _asking(store: ObjectStore, likely: Sequence[ListedItem]) -> Iterator[_Asking]:
+def _asking(store: ObjectStore, likely: Sequence[ListedItem]) -> Iterator[tuple[Ask, Recall]]:
+    """Yield functions that read an object's facts, once, and that return an earlier answer. Likely next ones are read ahead.
+
+    More and more of them are, while they are needed.
+    """
+    told: dict[str, Answer] = {}
+    ahead: dict[str, Future[Answer]] = {}
+    places = {one.key: place for place, one in enumerate(likely)}
+    many = 1
     with ThreadPoolExecutor(ASKS_AT_ONCE, "ask") as pool:
-        yield _Asking(store, pool, likely)
+
+        def ask(item: ListedItem) -> Answer:
+            nonlocal many
+            if item.key not in told:
+                place = places.get(item.key)
+                for one in [item] if place is None else likely[place : place + many]:
+                    if one.key not in told and one.key not in ahead:
+                        ahead[one.key] = pool.submit(ask_object, store, one)
+                many = min(2 * many, 1 + ASKS_AT_ONCE)
+                told[item.key] = ahead.pop(item.key).result()
+            return told[item.key]
+
+        yield ask, lambda item: told.get(item.key)
 
 
 def ask_object(store: ObjectStore, item: ListedItem) -> Answer:
