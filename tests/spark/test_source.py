@@ -38,10 +38,6 @@ GETS_OF_PLANNING = 7
 TIMELESS = [Rec(at, -1, -1, None, b"no time") for at in range(100, 110)]
 
 
-def some_records(seed: int, count: int = 40, first_offset: int = 0) -> list[Rec]:
-    return generate(seed, count, first_offset=first_offset, big_bytes=2000)
-
-
 class Site:
     """A session that knows the source, and one archive with a topic for each matter."""
 
@@ -100,16 +96,6 @@ def fill(archive: BucketArchive, seed: int) -> None:
     archive.write_topic_fact("moments")
     archive.put("moments", 0, [*MOMENTS, *TIMELESS], each=10)
     archive.put("moments", 2, MOMENTS[:20], each=10)
-    archive.write_topic_fact("recreated")
-    archive.put("recreated", 0, some_records(seed), each=40)
-    archive.write_topic_fact("recreated", topic_id="B")
-    archive.put("recreated", 0, some_records(seed + 1), each=40, life=1)
-    archive.write_topic_fact("cut")
-    archive.put("cut", 0, some_records(seed), each=10)
-    archive.put("cut", 1, some_records(seed + 1), each=10)
-    child = archive.cut_back("cut", 0, 25)
-    archive.put("cut", 0, some_records(seed + 2, 20, first_offset=25), each=10, base=25, life=child)
-    archive.write_topic_fact("empty")
 
 
 @contextmanager
@@ -214,47 +200,10 @@ def test_the_examples_of_the_documentation(site: Site, tmp_path: Path, capsys: p
 # --- what is asked for
 
 
-def test_partitions(site: Site) -> None:
-    stored = site.stored("orders")
-    assert site.read("orders", partitions="1-3") == {3: stored[3]}
-    assert site.read("orders", partitions="1") == {}
-
-
 def test_offsets(site: Site) -> None:
     stored = site.stored("orders")
     assert site.read("orders", offsets="0:199-400,3:590-") == {0: stored[0][199:401], 3: stored[3][590:]}
     assert site.read("orders", offsets="3:7") == {3: stored[3][7:8]}
-
-
-def test_times_are_inclusive(site: Site) -> None:
-    found = site.read("moments", from_=MOMENT_MS + 5000, until="2023-11-15T00:13:40+02:00", partitions=0)
-    assert found == {0: MOMENTS[5:21]}
-
-
-def test_a_record_without_a_time_lies_in_no_range(site: Site) -> None:
-    assert offsets_of(site.load("moments", partitions=0, until=MOMENT_MS + 10**9)) == list(range(100))
-
-
-def test_lives_do_not_mix(site: Site) -> None:
-    assert site.read("recreated") == site.stored("recreated@1")
-    assert site.read("recreated", life=0) == site.stored("recreated")
-
-
-def test_a_child_life_goes_on_from_its_parent(site: Site, seed: int) -> None:
-    parent, child = site.stored("cut"), some_records(seed + 2, 20, first_offset=25)
-    assert site.read("cut") == {0: [*parent[0][:25], *child], 1: parent[1]}
-    assert site.read("cut", life=0) == parent
-    assert site.read("cut", offsets="0:24-25") == {0: [parent[0][24], child[0]]}
-
-
-def test_shadowed_records_come_once(site: Site, seed: int) -> None:
-    records = some_records(seed, 30)
-    site.archive.write_topic_fact("shadowed")
-    site.archive.put("shadowed", 0, records, each=10)
-    site.archive.put("shadowed", 0, records[5:20], each=15, base=5)
-    assert site.read("shadowed", onDamage="skip") == {0: records}
-    with pytest.raises(Exception, match="their facts do not tell whether they are the same records"):
-        site.read("shadowed")
 
 
 @pytest.mark.parametrize(
@@ -356,27 +305,6 @@ def test_v1_objects(site: Site, topic: str, schema: str, seed: int) -> None:
     assert site.read(topic, offsets="0:99-101", verify="digest") == {0: records[99:102]}
 
 
-def test_v1_objects_below_ours(site: Site, topic: str, proxy: FaultyS3) -> None:
-    old = [Rec(at, MOMENT_MS + at, -1, b"k", b"old %d" % at) for at in range(100, 120)]
-    new = [Rec(at, MOMENT_MS + at, 0, b"k", b"new %d" % at) for at in range(120, 140)]
-    for start in (0, 10):
-        put_old(site, topic, old[start : start + 10])
-    put_old(site, topic, old[:5], partition=3)
-    site.archive.write_topic_fact(topic)
-    site.archive.put(topic, 0, new, each=10, base=120)
-    assert site.read(topic) == {0: [*old, *new], 3: old[:5]}
-    assert site.read(topic, partitions=0, from_=MOMENT_MS + 119, until=MOMENT_MS + 120) == {0: [old[19], new[0]]}
-
-    def cost(**options: object) -> int:
-        proxy.requests.clear()
-        site.load(topic, endpoint=proxy.endpoint, columns="offset", **options).collect()
-        return proxy.requests["GET"] - GETS_OF_PLANNING - 3  # the ends of the three that have no facts
-
-    assert cost() == 5
-    assert cost(offsets="0:110-125") == 2
-    assert cost(partitions=0, until=MOMENT_MS + 110) == 2  # whose times nobody knows
-
-
 def test_a_v1_object_that_is_broken_behind_its_first_block_gives_nothing(site: Site, topic: str) -> None:
     """Neither to who skips it nor, before that is known, to who looks for the last of each key."""
     large = bytes(ARROW_BATCH_BYTES // 10)
@@ -398,7 +326,7 @@ def test_a_v1_object_that_is_broken_behind_its_first_block_gives_nothing(site: S
 @pytest.fixture
 def damaged(site: Site, topic: str, seed: int) -> tuple[str, list[str], list[Rec]]:
     """A topic of four objects of ten records, uncompressed, and their keys."""
-    records = [replace(record, value=b"a value %d" % record.offset) for record in some_records(seed)]
+    records = [replace(record, value=b"a value %d" % record.offset) for record in generate(seed, 40, big_bytes=2000)]
     site.archive.write_topic_fact(topic)
     return topic, site.archive.put(topic, 0, records, each=10, codec=BlockCodec.NULL), records
 
