@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from fastavro import parse_schema, reader, writer
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from archiver.codec import schemas
@@ -101,12 +100,6 @@ def test_a_bare_directory_of_v2_opens_without_a_schema(spark_avro: SparkSession,
     write(topic / "orders+0-00000000000000000000.data", schemas.RECORD, records[:2])
     write(topic / "orders+0-00000000000000000010.data", schemas.RECORD, records[2:])
     assert spark_records(spark_avro, tmp_path / "orders", None) == records
-
-
-def test_a_plain_v1_reader_in_java_stops_at_the_first_tombstone(spark_avro: SparkSession, tmp_path: Path) -> None:
-    source = write(tmp_path / "s.data", schemas.RECORD, [record | ADDED for record in [*PLAIN, TOMBSTONE]])
-    with pytest.raises(Py4JJavaError, match="Found null, expecting bytes"):
-        spark_records(spark_avro, source, schemas.RECORD_V1)
 
 
 @pytest.mark.parametrize("name", [schemas.RECORD, schemas.RECORD_V1, schemas.RECORD_V1_NULLABLE, schemas.COORDINATION])

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from archiver.process.machine.caches import CachePlace
 from archiver.process.machine.jvm_classes import options_to_read, options_to_write
 from archiver.spark.session import class_cache
 from tests.support.brokers import REPOSITORY
@@ -107,17 +106,6 @@ def test_it_maps_the_classes_that_were_kept_and_starts_without_them(tmp_path: Pa
         Path(options[0].partition("=")[2]).write_bytes(bytes(kept.stat().st_size))
     assert run("-c", MAPPING) == "False\n"
     assert not home.exists()
-
-
-def test_where_one_may_not_look_there_are_no_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that is too long is refused as a home is that somebody else keeps shut, but to root as well."""
-    home, kept = (CachePlace(path=tmp_path / name / "spark.jsa", mode=0o700) for name in ("x" * 300, "kept"))
-    monkeypatch.setattr(class_cache, "cache_places", lambda *_: [home, kept])
-    assert class_cache.options_of_spark() == []
-    assert class_cache.place_for_classes() == kept
-    with options_to_write(kept.path) as options:
-        Path(options[0].partition("=")[2]).write_bytes(b"classes")
-    assert class_cache.options_of_spark()[0].endswith(f"={kept.path}")
 
 
 def test_classes_appear_whole_or_not_at_all(tmp_path: Path) -> None:

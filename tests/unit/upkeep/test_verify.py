@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import fastavro
-import numpy as np
 import pytest
 import zstandard
 from fastavro.read import HEADER_SCHEMA
@@ -22,8 +21,7 @@ from archiver.archive.index.fresh_entries import FreshEntries
 from archiver.archive.index.index_file import IndexEntry
 from archiver.archive.index.index_generations import append_to_index, merge_index
 from archiver.archive.notes.topics import Branch, read_topic, record_branch, record_cluster, record_topic
-from archiver.archive.reading.holdings import read_contents
-from archiver.archive.restores.chosen_records import check_chosen, decode_chosen, encode_chosen
+from archiver.archive.restores.chosen_records import decode_chosen
 from archiver.archive.segments.listing import list_strangers
 from archiver.archive.segments.probe import probe_key, probe_store
 from archiver.archive.segments.segment import open_segment
@@ -234,21 +232,6 @@ def test_nothing_is_not_whole(store: MemoryStore) -> None:
         gone(store, base)
     store.delete([LAYOUT.fact_key("topics/orders", 0)])
     assert not check_listing(Archive(store, LAYOUT)).is_empty  # the index remembers
-
-
-def test_what_is_put_while_we_look_is_no_loss(
-    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def put_behind(*given: object, **more: object) -> object:
-        found = read_contents(*given, **more)  # type: ignore[arg-type]
-        content, facts = written(tmp_path, records_from(72), 72)
-        key = replace(KEY, base=72)
-        etag = store.put_if_absent(LAYOUT.segment_key(key), content, facts.to_metadata(), kind=ObjectKind.SEGMENT)
-        append_to_index(Archive(store, LAYOUT), [IndexEntry(key, len(content), etag or "", facts)])
-        return found
-
-    monkeypatch.setattr("archiver.upkeep.verify.read_contents", put_behind)
-    assert not check_listing(Archive(store, LAYOUT)).problems
 
 
 def test_the_index_is_read_once_and_before_the_listing(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -625,18 +608,6 @@ def test_a_choice_of_a_restore_is_no_bomb(steps: bytes | None) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 8 << 20
-
-
-def test_a_long_choice_is_read_in_pieces() -> None:
-    offsets = np.cumsum(np.random.default_rng(1).integers(1, 5, 300_000))
-    content = encode_chosen(offsets)
-    digest = hashlib.sha256(content).hexdigest()
-    key = f"k/{chosen_name(digest[:24])}"
-    assert (decode_chosen(content, digest, key) == offsets).all()
-    check_chosen(content, digest, key)
-    for given, name in ((None, key), (digest, f"k/{chosen_name('0' * 24)}")):
-        with pytest.raises(CorruptSegmentError, match=r"offsets: is not as it was written"):
-            check_chosen(content, given, name)
 
 
 def test_a_stranger_beside_the_facts_is_told(store: MemoryStore) -> None:

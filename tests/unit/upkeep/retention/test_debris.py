@@ -168,16 +168,6 @@ def test_what_goes(world: tuple[Archive, MortalStore]) -> None:
     assert verified(archive) == []
 
 
-def test_a_loss_beside_it_shows(world: tuple[Archive, MortalStore]) -> None:
-    archive, store = world
-    sweep(archive)
-    store.delete([LAYOUT.fact_key("group-positions/2026-04-01", 2)])
-    (problem,) = verified(archive)
-    assert problem.startswith("p/control/group-positions/2026-04-01/000002.json: is gone")
-    store.delete([LAYOUT.fact_key("restores/open/a/0", 0)])
-    assert len(verified(archive)) == 2
-
-
 EFFECTS = 2 * (2 + 2 + 1 + 1) + 2 * 2 + 2  # deletes of three objects each: restores in four phases, days, index
 
 
@@ -525,14 +515,6 @@ def test_the_newest_day_that_can_be_read_stays_and_so_does_all_behind_it(world: 
     days = [one.rpartition("/")[2] for one in streams(plan) if one.startswith("group-positions")]
     assert days == ["2025-12-01", "2025-12-02"]
     assert plan.staying[DebrisKind.SNAPSHOTS] == {DebrisStay.NEWEST: 3}
-
-
-def test_where_no_day_can_be_read_none_goes(world: tuple[Archive, MortalStore]) -> None:
-    archive, store = world
-    for key in list(store.objects):
-        if "group-positions" in key:
-            put_old(store, key, b"nothing")
-    assert not any(one.startswith("group-positions") for one in streams(survey_debris(archive, TERMS)))
 
 
 def test_a_day_with_something_else_in_it_stays(world: tuple[Archive, MortalStore]) -> None:

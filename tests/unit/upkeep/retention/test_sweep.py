@@ -280,13 +280,6 @@ def test_what_was_noted_a_while_ago_or_in_the_future_is_taken_back() -> None:
         assert bool(swept_of(archive)) is is_left
 
 
-def test_what_this_run_has_noted_is_taken_back_at_its_end() -> None:
-    archive, store = ten_objects()
-    store.denied = frozenset({key_of(10), key_of(40)})
-    sweep_topic(archive, planned(archive), lambda _: "", left_alone_ms=LEFT_ALONE_MS)
-    assert swept_of(archive).ranges == ((0, 10), (20, 40), (50, 60))
-
-
 @pytest.mark.parametrize("effect", range(3))
 def test_what_another_one_is_about_to_delete_is_left_to_a_later_run(effect: int) -> None:
     """This one is denied to delete; the other one deletes afterwards, and dies before it can write that down again."""
@@ -379,14 +372,6 @@ def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.Mo
     done = sweep_topic(archive, replace(plan, partitions=[other, *plan.partitions]), lambda _: "")
     assert done.refused == ["denied"]
     assert bases(archive) == [60, 70, 80, 90]
-
-
-def test_nothing_goes_of_a_partition_without_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    archive, store = ten_objects()
-    store.delete(map(key_of, range(0, 100, 10)))
-    monkeypatch.setattr(store, "head", pytest.fail)
-    (found,) = planned(archive).partitions
-    assert (found.going, found.staying, found.error) == ((), {}, "")
 
 
 class ManyStore(MortalStore):

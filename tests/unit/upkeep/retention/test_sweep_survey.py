@@ -229,6 +229,10 @@ def test_a_restore_whose_plan_cannot_be_read_keeps_the_topic() -> None:
     (kept,) = site.survey.survey().kept
     assert kept.why.startswith("restore mine (control/restores/mine/back/plan does not tell what of it: ")
     assert kept.why.endswith(") reads it, and is not finished")
+    key = LAYOUT.fact_key("restores/other/back/plan", 0)
+    site.archive.store.put_if_absent(key, b"{", {}, kind=ObjectKind.FACT)  # which may be of any topic
+    record_topic(site.archive, topic="u", topic_id="U", cluster_id="c", partitions=1, configs={})
+    assert [one.topic for one in site.survey.survey().kept] == ["t", "u"]
 
 
 def terms_of(site: Site) -> dict[str, TopicTerms]:
