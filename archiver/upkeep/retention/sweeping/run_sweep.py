@@ -103,10 +103,8 @@ def run_sweep(
             for planned, one in zip(plan.topics, going, strict=True)
             if one.is_work
         ]
-        swept = []
-        if work:
-            progress = make_reporter("deleting what goes", notice, "partition")
-            swept = sweep_topics(archive, work, progress, left_alone_ms=left_alone_ms)
+        progress = make_reporter("deleting what goes", notice, "partition")
+        swept = sweep_topics(archive, work, progress, left_alone_ms=left_alone_ms)
         result = SweepResult(
             plan=plan,
             swept=swept,
