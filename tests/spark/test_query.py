@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 import archiver.spark.query
@@ -22,7 +21,6 @@ from archiver.archive.reading.plain_records import spell_bytes
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, NotWholeError, UsageError
-from archiver.spark.session.spark_session import SQL_SETTINGS, TALKING_LOGGERS
 from archiver.spark.table.query import QueryAnswer, ask
 from tests.support.brokers import REPOSITORY, S3, Bucket
 from tests.support.bucket_archive import BucketArchive
@@ -31,7 +29,7 @@ from tests.support.foreign_reader import s3_client
 from tests.support.forked_commands import COMMAND
 from tests.support.records import NOW_MS, Headers, Rec
 from tests.support.round_trip import ArchiveSite, archive_site, environment_of
-from tests.support.spark_bucket import lend_bucket, own_daemon
+from tests.support.spark_bucket import lent_archive, own_daemon, sql_session
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -61,12 +59,9 @@ class Site:
         self, sql: str, storage: StorageConfig | None = None, skips_damage: bool = False, /, **options: str
     ) -> QueryAnswer:
         """Ask in a session of its own, as a process has it."""
-        session = self.spark.newSession()
-        for name, text in SQL_SETTINGS.items():
-            session.conf.set(name, text)
         names = {key.split("/")[1] for key in self.keys()}
         return ask(
-            session,
+            sql_session(self.spark),
             storage or self.storage,
             names,
             sql,
@@ -87,13 +82,8 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    bucket = Bucket(minio, f"query-{uuid.uuid4().hex[:12]}")
-    s3_client(bucket).create_bucket(Bucket=bucket.name)
-    with pytest.MonkeyPatch.context() as patch, own_daemon(spark_avro.sparkContext):
-        for logger in TALKING_LOGGERS:
-            patch.setattr(PySparkLogger.getLogger(logger), "disabled", True)
-        lend_bucket(bucket, spark_avro.sparkContext, patch)
-        archive = BucketArchive(bucket, tmp_path_factory.mktemp("spool"))
+    spool = tmp_path_factory.mktemp("spool")
+    with own_daemon(spark_avro.sparkContext), lent_archive(minio, spark_avro, spool) as archive:
         for topic in TOPICS:
             archive.write_topic_fact(topic)
             for partition in (0, 1):

@@ -1,7 +1,6 @@
 """`kafka-archive` on a real S3, compared with what fastavro reads there by the words of docs/format.md."""
 
 import re
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,13 +16,13 @@ from archiver.codec.arrow_scan import ARROW_BATCH_BYTES
 from archiver.codec.compression import BlockCodec
 from archiver.spark import register
 from archiver.store.port import ObjectKind
-from tests.support.brokers import REPOSITORY, S3, Bucket
+from tests.support.brokers import REPOSITORY, S3
 from tests.support.bucket_archive import BucketArchive
 from tests.support.faulty_s3 import FaultyS3
-from tests.support.foreign_reader import read_partitions, s3_client
+from tests.support.foreign_reader import read_partitions
 from tests.support.old_archive import VARIANTS, old_file, old_key, old_records
 from tests.support.records import ALL_CLASSES, NOW_MS, Rec, classes_of, generate, missing_classes
-from tests.support.spark_bucket import lend_bucket, own_daemon
+from tests.support.spark_bucket import lent_archive, own_daemon
 from tests.support.spark_rows import by_partition, plain
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
@@ -64,11 +63,7 @@ def offsets_of(frame: DataFrame) -> list[int]:
 
 @pytest.fixture(scope="module")
 def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Site]:
-    bucket = Bucket(minio, f"source-{uuid.uuid4().hex[:12]}")
-    s3_client(bucket).create_bucket(Bucket=bucket.name)
-    with pytest.MonkeyPatch.context() as patch:
-        lend_bucket(bucket, spark_avro.sparkContext, patch)
-        archive = BucketArchive(bucket, tmp_path_factory.mktemp("spool"))
+    with lent_archive(minio, spark_avro, tmp_path_factory.mktemp("spool")) as archive:
         fill(archive, seed)
         register(spark_avro)
         yield Site(spark_avro, archive)

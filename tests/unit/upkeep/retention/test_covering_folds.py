@@ -289,19 +289,6 @@ def test_a_sweep_whose_fold_is_lost_is_told_and_stops_later_sweeps_and_folds() -
     assert "offsets 0-11 are in no object and in no fold" in chosen.notes[0]
 
 
-def test_what_a_hold_kept_makes_no_fold_of_what_was_swept_around_it() -> None:
-    archive = ten()
-    first_ms = FIRST_MS - 20 * DAY_MS
-    Sweeper(archive, KNOWN_MS, [HeldTimes(first_ms, first_ms)]).run()
-    assert left(archive) == [0, 12, 14, 16, 18]
-    assert lost(archive) == []
-    archive.store.delete([key for key in folds_of(archive) if key.endswith(".avro")])
-    assert len(lost(archive)) == 1
-    archive.store.delete(folds_of(archive))
-    with pytest.raises(NotWholeError, match="offsets 2-11 are in no object and in no fold"):
-        archive.fold()
-
-
 def vanish(archive: OffsetsArchive) -> None:
     archive.store.delete(folds_of(archive))
 
@@ -329,27 +316,6 @@ def test_a_fold_that_is_harmed_between_two_batches_stops_the_second(
     assert [one.item.base for one in done.deleted] == [0, 2, 4]
     assert left(archive) == [6, 8, 10, 12, 14, 16, 18]
     assert len(done.refused) == 1
-
-
-def test_a_newer_fold_of_somebody_else_lets_go_what_an_earlier_one_covers() -> None:
-    """No fold can be put before it: the facts of a partition rise."""
-    archive = OffsetsArchive(MortalStore())
-    whole = ten()
-    keys = sorted(key for key in whole.store.objects if key.startswith("topics/"))
-    for number, key in enumerate(keys):
-        archive.store.objects[key] = whole.store.objects[key]
-        if number in {2, 8}:
-            archive.fold()
-    before = all_told(archive, with_folds=False)
-    sweeper = Sweeper(archive, KNOWN_MS)
-    chosen = sweeper.chosen()
-    assert ([one.item.base for one in chosen.going], chosen.fold_next) == ([0, 2, 4], 6)
-    assert chosen.staying[Staying.UNFOLDED] == 3
-    assert "the newest one, up to offset 18, has records of " in chosen.notes[1]
-    sweeper.carry_out(chosen)
-    assert left(archive) == [6, 8, 10, 12, 14, 16, 18]
-    assert all_told(archive) == before
-    assert len([key for key in folds_of(archive) if key.endswith(".avro")]) == 2
 
 
 def test_where_the_state_cannot_be_folded_the_boundary_is_lower() -> None:
