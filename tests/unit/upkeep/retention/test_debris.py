@@ -234,7 +234,7 @@ def test_claims_go_first_and_plan_and_finished_last(
     world: tuple[Archive, MortalStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive, store = world
-    add_applied_note(store)
+    add_note(store, applied=True)
     phases: list[str] = []
     delete_each = store.delete_each
 
@@ -331,18 +331,10 @@ def forge(store: MemoryStore, name: str, fact: Fact) -> None:
     put_old(store, LAYOUT.fact_key(stream, number), encode_fact(fact))
 
 
-def forge_end(store: MemoryStore) -> None:
-    forge(store, "finished", {"format": 1})
-
-
 def name_nothing(store: MemoryStore) -> None:
     """Plan, end and claim agree, and none of them names a topic, as of brokers without ids: it may be another one."""
     for name in ("plan", "finished", "0"):
         forge(store, name, {**plan_of("b", partition_of(0)), "target_topic_id": ""})
-
-
-def note_other_target(store: MemoryStore) -> None:
-    add_note(store, applied=True, topic_id="U")
 
 
 def note_nothing(store: MemoryStore) -> None:
@@ -350,30 +342,6 @@ def note_nothing(store: MemoryStore) -> None:
     add_note(store, applied=False)
     note = {"format": 1, "target_cluster_id": "c", "group": "g", "source_group": "g", "topics": {}}
     put_old(store, LAYOUT.fact_key(f"restores/r-1/@groups/{'0' * 64}", 1), encode_fact(note))
-
-
-def drop_plan(store: MemoryStore) -> None:
-    del store.objects[LAYOUT.fact_key("restores/r-1/b/plan", 0)]
-
-
-def add_stranger(store: MemoryStore) -> None:
-    put_old(store, "p/control/restores/r-1/notes.txt", b"mine")
-
-
-def add_open_note(store: MemoryStore) -> None:
-    add_note(store, applied=False)
-
-
-def add_applied_note(store: MemoryStore) -> None:
-    add_note(store, applied=True)
-
-
-def add_target(store: MemoryStore) -> None:
-    put_fact(store, "restores/r-1/new/plan", TARGET)
-
-
-def change_nothing(_: MemoryStore) -> None:
-    """It is finished."""
 
 
 def add_note(store: MemoryStore, *, applied: bool, topic_id: str = "T", number: int = 0) -> None:
@@ -393,10 +361,6 @@ def put_old(store: MemoryStore, key: str, body: bytes) -> None:
     store.objects[key] = StoredObject(body, {}, FIRST)
 
 
-def add_hostile_note(store: MemoryStore) -> None:
-    put_old(store, LAYOUT.fact_key("restores/r-1/@groups/x", 0), b'{"format": 1, "topics": 5}')
-
-
 def add_odd_restore(store: MemoryStore) -> None:
     """They change nothing of the others."""
     for name in ("\u00e4", "-x", "r-1 ", "a\nb", "..", "@groups", "%2e"):
@@ -406,29 +370,30 @@ def add_odd_restore(store: MemoryStore) -> None:
     put_old(store, "p/control/restores//000000.json", b"{}")
 
 
-REASONS: list[tuple[Callable[[MemoryStore], None], DebrisStay | None]] = [
-    (change_id, DebrisStay.UNFINISHED),
-    (change_end, DebrisStay.UNREADABLE),
-    (drop_plan, DebrisStay.UNFINISHED),
-    (add_stranger, DebrisStay.STRANGE),
-    (add_open_note, DebrisStay.UNFINISHED),
-    (add_applied_note, None),
-    (add_hostile_note, DebrisStay.UNREADABLE),
-    (add_target, DebrisStay.UNFINISHED),
-    (forge_end, DebrisStay.UNFINISHED),
-    (name_nothing, DebrisStay.UNFINISHED),
-    (note_other_target, DebrisStay.UNFINISHED),
-    (note_nothing, DebrisStay.UNFINISHED),
-    (add_odd_restore, None),
-    (change_nothing, None),
-]
+REASONS: dict[str, tuple[Callable[[MemoryStore], object], DebrisStay | None]] = {
+    "other-id": (change_id, DebrisStay.UNFINISHED),
+    "broken-end": (change_end, DebrisStay.UNREADABLE),
+    "no-plan": (lambda store: store.objects.pop(LAYOUT.fact_key("restores/r-1/b/plan", 0)), DebrisStay.UNFINISHED),
+    "stranger": (lambda store: put_old(store, "p/control/restores/r-1/notes.txt", b"mine"), DebrisStay.STRANGE),
+    "open-note": (lambda store: add_note(store, applied=False), DebrisStay.UNFINISHED),
+    "applied-note": (lambda store: add_note(store, applied=True), None),
+    "hostile-note": (
+        lambda store: put_old(store, LAYOUT.fact_key("restores/r-1/@groups/x", 0), b'{"format": 1, "topics": 5}'),
+        DebrisStay.UNREADABLE,
+    ),
+    "new-target": (lambda store: put_fact(store, "restores/r-1/new/plan", TARGET), DebrisStay.UNFINISHED),
+    "forged-end": (lambda store: forge(store, "finished", {"format": 1}), DebrisStay.UNFINISHED),
+    "no-topic-id": (name_nothing, DebrisStay.UNFINISHED),
+    "note-of-another": (lambda store: add_note(store, applied=True, topic_id="U"), DebrisStay.UNFINISHED),
+    "note-of-nothing": (note_nothing, DebrisStay.UNFINISHED),
+    "odd-restores": (add_odd_restore, None),
+}
 
 
-@pytest.mark.parametrize(("change", "why"), REASONS)
-def test_why_a_restore_stays(
-    world: tuple[Archive, MortalStore], change: Callable[[MemoryStore], None], why: DebrisStay | None
-) -> None:
+@pytest.mark.parametrize("name", REASONS)
+def test_why_a_restore_stays(world: tuple[Archive, MortalStore], name: str) -> None:
     archive, store = world
+    change, why = REASONS[name]
     change(store)
     plan = survey_debris(archive, TERMS)
     assert set(streams(plan)) <= set(GOING)
