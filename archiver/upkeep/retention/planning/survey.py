@@ -9,7 +9,7 @@ from functools import partial
 
 from archiver.archive.format.handle import Archive, patient_archive_of
 from archiver.archive.format.store_clock import epoch_ms
-from archiver.archive.notes.swept import OffsetRanges, SweptPlace
+from archiver.archive.notes.swept import OffsetRanges
 from archiver.archive.notes.topics import Stretch, topic_stream
 from archiver.archive.segments.listing import ListedSegment, list_directory
 from archiver.archive.segments.segment_facts import SegmentFacts, check_named, facts_from_metadata
@@ -45,7 +45,6 @@ class SurveyTask:
     lineage: tuple[Stretch, ...]
     terms: PartitionTerms
     swept_by: Limits  # of the last sweep that deleted
-    swept: Mapping[int, OffsetRanges] = field(default_factory=dict)  # swept ranges by life
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,6 @@ class PartitionSweep:
     unforeseen_bytes: int = 0
     shadowed: tuple[ShadowedItem, ...] = ()
     problems: tuple[str, ...] = ()
-    lives: Mapping[int, bool] = field(default_factory=dict)  # surveyed lives; True: with objects that count as swept
     error: str = ""  # why nothing is deleted
     stranger: str = ""  # an object with another topic id than its life: nothing of the topic is deleted
     # Of the offsets topic: a fold up to this offset, or further, replaces the deleted objects; 0: no fold is needed.
@@ -75,18 +73,8 @@ class PartitionSweep:
 
     @property
     def is_work(self) -> bool:
-        """Whether a delete or a correction of the swept set is planned."""
-        return bool(self.going or self.shadowed or self.swept_lives)
-
-    @property
-    def swept_lives(self) -> list[int]:
-        """Lives with objects that count as swept, and still exist."""
-        return [life for life, lies_swept in self.lives.items() if lies_swept]
-
-    @property
-    def places(self) -> list[SweptPlace]:
-        """The surveyed lives of the partition, as swept ranges name them."""
-        return [SweptPlace(self.topic, life, self.partition) for life in self.lives]
+        """Whether a delete is planned."""
+        return bool(self.going or self.shadowed)
 
     @property
     def objects(self) -> int:
@@ -139,7 +127,6 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             unforeseen_bytes=sum(one.item.size for one in unforeseen),
             shadowed=tuple(shadowed),
             problems=tuple(problems),
-            lives={life.life: _lies_swept(life, task.swept) for life in lives},
         )
 
 
@@ -153,16 +140,6 @@ def _ask_of_topic(ask: Ask, task: SurveyTask, item: ListedItem) -> Answer:
             " nothing of the topic is deleted; bring back what was changed"
         )
     return told
-
-
-def _lies_swept(life: LifeItems, swept: Mapping[int, OffsetRanges]) -> bool:
-    ranges = swept.get(life.life)
-    return ranges is not None and any(lies_in(item, ranges) for item in life.items)
-
-
-def lies_in(item: ListedItem, ranges: OffsetRanges) -> bool:
-    """Return whether offsets of an object are in some ranges, by its name: a merged one may be so after its first offset."""
-    return any(ranges.within(item.base, item.named_next or item.base + 1))
 
 
 def _list_life(archive: Archive, task: SurveyTask, stretch: Stretch) -> LifeItems:

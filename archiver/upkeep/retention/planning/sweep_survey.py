@@ -52,7 +52,7 @@ class SurveyedTopics:
     terms: Sequence[TopicTerms]
     kept: Sequence[KeptTopic]
     news: Sequence[NotedPolicy]  # policies to note
-    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # swept ranges, also of topics without deletions
+    swept: Mapping[SweptPlace, OffsetRanges]  # swept ranges, also of topics without deletions
     longer: Sequence[AppliedLimits] = ()  # limits that cancel agreements to shorter ones
 
 
@@ -74,13 +74,13 @@ class SweepSurvey:
         terms: list[TopicTerms] = []
         news: list[NotedPolicy] = []
         longer: list[AppliedLimits] = []
-        swept: dict[str, Mapping[SweptPlace, OffsetRanges]] = {}
+        swept: dict[SweptPlace, OffsetRanges] = {}
         for name, fact in facts.items():
             live = None if asked.cluster is None else asked.cluster.topics.get(name)
             try:
                 noted = read_policies(self._archive, name, live.topic_id) if live is not None else []
                 judged = [self._completed(fact, one) for one in judge_topic(fact, noted, asked)]
-                swept[name] = read_swept(self._archive, name)
+                swept |= read_swept(self._archive, name)
             except NotWholeError as error:
                 kept.append(_damaged(name, error))
                 continue

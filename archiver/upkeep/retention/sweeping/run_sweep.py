@@ -14,7 +14,6 @@ from archiver.archive.format.handle import Archive, open_patient_archive
 from archiver.archive.format.store_clock import agreed_now_ms
 from archiver.archive.notes.holds import read_holds
 from archiver.archive.notes.sweeps import append_report
-from archiver.archive.notes.swept import OffsetRanges
 from archiver.archive.notes.topics import TopicFact
 from archiver.archive.reading.catalog import find_topic, is_wanted
 from archiver.config.model import ArchiverConfig
@@ -95,7 +94,7 @@ def run_sweep(
             debris_swept = sweep_debris(
                 archive, chosen_debris.going, lambda: ask_debris().snapshots_stay, seen.store_now_ms
             )
-        not_taken_back = _take_back_elsewhere(archive, seen, plan, left_alone_ms)
+        not_taken_back = take_back_all(archive, seen.swept, left_alone_ms)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
         work = [
@@ -138,13 +137,6 @@ def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextMan
             "--without-kafka: the configuration does not say what topics keep; set retention.fixed.ms or retention.fixed.bytes"
         )
     return nullcontext(lambda _: None)
-
-
-def _take_back_elsewhere(archive: Archive, seen: SurveyedTopics, plan: SweepPlan, left_alone_ms: int) -> list[str]:
-    """Correct the swept set of all places that this run has not surveyed. Returns the places that could not be read."""
-    looked_at = {place for topic in plan.topics for one in topic.partitions for place in one.places}
-    noted = [place for places in seen.swept.values() for place, ranges in places.items() if ranges]
-    return take_back_all(archive, [place for place in noted if place not in looked_at], left_alone_ms)
 
 
 def _since(started_s: float) -> float:
@@ -236,9 +228,6 @@ def _covered(archive: Archive, config: ArchiverConfig, plan: SweepPlan) -> tuple
 def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_ms: int) -> Iterator[SurveyTask]:
     """Yield a task for each partition whose log start the leader returned; without a cluster, for each archived one."""
     fact = seen.facts[terms.topic]
-    swept: dict[int, dict[int, OffsetRanges]] = {}
-    for place, ranges in seen.swept[terms.topic].items():
-        swept.setdefault(place.partition, {})[place.life] = ranges
     for number, log_start in sorted(terms.log_starts.items()):
         yield SurveyTask(
             storage=config.storage,
@@ -258,7 +247,6 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
                 topic_id=terms.topic_id,
             ),
             swept_by=terms.swept_by,
-            swept=swept.get(number, {}),
         )
 
 

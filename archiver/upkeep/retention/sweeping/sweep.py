@@ -1,9 +1,8 @@
 """Carries out the plan of a sweep, each life of a partition after the other. Swept ranges are noted before their objects are deleted.
 
-1. Once for each partition and life, also without deletes: ranges noted by a former run leave the swept set if their objects still exist.
-2. For each batch: verify that its replacement exists; check all conditions again; list it again; note its offsets as swept; read holds and unfinished restores once more; delete it within LOOK_S.
-3. After the last batch: noted ranges leave the swept set if their objects still exist, so that a later loss is reported.
-4. Then shadowed objects are deleted: object and cover are checked again right before. None of their offsets count as swept.
+1. For each batch: verify that its replacement exists; check all conditions again; list it again; note its offsets as swept; read holds and unfinished restores once more; delete it within LOOK_S.
+2. After the last batch: noted ranges leave the swept set if their objects still exist, so that a later loss is reported.
+3. Then shadowed objects are deleted: object and cover are checked again right before. None of their offsets count as swept.
 
 A process that dies between two of these steps leaves objects whose offsets count as swept: readers read them, and the
 next run corrects the swept set, or deletes them.
@@ -37,7 +36,7 @@ from archiver.upkeep.retention.planning.partition_plan import Going, GoingItem
 from archiver.upkeep.retention.planning.shadowed import ShadowedItem
 from archiver.upkeep.retention.planning.survey import PartitionSweep, ask_object
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
-from archiver.upkeep.retention.sweeping.swept_corrections import list_place, take_back_lying, take_back_own
+from archiver.upkeep.retention.sweeping.swept_corrections import list_place, take_back_own
 
 log = logging.getLogger(__name__)
 
@@ -134,12 +133,11 @@ def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSwee
     """Delete from each life of a partition while the conditions hold."""
     swept = Swept(work.topic.name, stopped=work.refusal)
     shadowed_in = {one.going.item.life for one in partition.shadowed}
-    for life in sorted({*partition.swept_lives, *shadowed_in, *(one.item.life for one in partition.going)}):
+    for life in sorted({*shadowed_in, *(one.item.life for one in partition.going)}):
         if swept.stopped:
             break
         sweep = _PlaceSweep(archive, work, partition, life, left_alone_ms, swept)
         try:
-            take_back_lying(archive, sweep.place, left_alone_ms)
             sweep.delete_going([one for one in partition.going if one.item.life == life])
             sweep.delete_shadowed([one for one in partition.shadowed if one.going.item.life == life])
         except StoreTemporaryError:  # the others would wait for the store as long as this one did

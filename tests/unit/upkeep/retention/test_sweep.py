@@ -21,8 +21,8 @@ from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
 from archiver.store.port import Body, ListedObject, ObjectKind
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.planning.partition_plan import ListedItem, PartitionTerms
-from archiver.upkeep.retention.planning.survey import SurveyTask, list_items, survey
+from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
+from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, list_items, survey
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms
 from archiver.upkeep.retention.sweeping.sweep import Swept, TopicWork, sweep_topics
@@ -129,7 +129,6 @@ def planned(archive: Archive, *, min_age_ms: int = 0) -> TopicSweep:
         lineage=(Stretch(0, 0, None),),
         terms=terms,
         swept_by=FOR_EVER,
-        swept={0: swept_of(archive)},
     )
     return TopicSweep(terms=TERMS, partitions=[survey(archive, task)])
 
@@ -357,19 +356,16 @@ def test_what_cannot_be_asked_again_stops_this_topic_only() -> None:
     assert len(bases(archive)) == 10
 
 
-def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_fails_stops_no_other() -> None:
     archive, _ = ten_objects()
     plan = planned(archive)
-    other = replace(plan.partitions[0], partition=1, going=(), lives={0: True})
-    add_swept(archive, PLACE._replace(partition=1), OffsetRanges.of([(0, 10)]))
+    other = replace(plan.partitions[0], partition=1)
 
-    def list_one(archive: Archive, topic: str, life: int, partition: int) -> list[ListedItem]:
-        if partition == 1:
+    def ensure(partition: PartitionSweep) -> None:
+        if partition.partition == 1:
             raise StoreError("denied")
-        return list_items(archive, topic, life, partition)
 
-    monkeypatch.setattr("archiver.upkeep.retention.sweeping.swept_corrections.list_items", list_one)
-    done = sweep_topic(archive, replace(plan, partitions=[other, *plan.partitions]), lambda _: "")
+    done = sweep_topic(archive, replace(plan, partitions=[other, *plan.partitions]), lambda _: "", ensure)
     assert done.refused == ["denied"]
     assert bases(archive) == [60, 70, 80, 90]
 
