@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from archiver.archive.copies.copied_topic import BY_ROLES, CopyChoice, copied_by
 from archiver.archive.copies.missing_copies import topics_without_archive
@@ -26,7 +26,10 @@ from archiver.upkeep.object_check import Findings, Level, check_tasks, run_check
 from archiver.upkeep.verify import ListingReport, check_listing, put_since
 
 if TYPE_CHECKING:
-    from archiver.upkeep.compare import CompareTask
+    from archiver.archive.segments.partition_segments import Segment
+    from archiver.upkeep.compare import ComparePlan, CompareTask
+
+Task = TypeVar("Task")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +62,15 @@ def run_verify(
 ) -> VerifyResult:
     """Check the archive at the given level, and compare it with the cluster; Spark reads objects and logs."""
     started_s = time.monotonic()
-    if since_ms is not None:
-        _check_since(since_ms, level)
+    _check_since(since_ms, level)
     archive = open_archive(config.storage)
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
-    objects, comparison = _Objects(), _Comparison()
-    with _spark_for(notice, is_needed=kafka is not None or level is not Level.LISTING) as start_spark:
+    examined: list[Findings] = []
+    compared: list[Findings] = []
+    plan: ComparePlan | None = None
+    needs_spark = kafka is not None or level is not Level.LISTING
+    with spark_in_background("verify", notice) if needs_spark else nullcontext(lambda: None) as start_spark:
         listing = check_listing(
             archive,
             wanted,
@@ -77,81 +82,64 @@ def run_verify(
             raise _nothing(config.storage, topics)
         control = [*check_control(archive), *check_folds(archive)] if level is Level.RECORDS else []
         unarchived = [] if choice.is_history else list(topics_without_archive(archive, config, wanted))
+        segments, notes = _put_since(listing, since_ms)
         if level is not Level.LISTING:
-            objects = _check_objects(start_spark, config.storage, listing, level, since_ms, notice)
+            tasks = list(check_tasks(config.storage, segments, level, listing.covered))
+            told = f"reading {spell_count(len(segments), 'object')}"
+            examined = _run_tasks(start_spark, tasks, run_check, lambda task: len(task.segments), told, notice)
         if kafka is not None:
             notice("looking at the cluster")
-            comparison = _plan_comparison(config, archive, kafka, wanted, choice)
-            if listing.is_empty and not (comparison.problems or comparison.findings):
+            plan = _plan_comparison(config, archive, kafka, wanted, choice)
+            if listing.is_empty and not (plan.problems or plan.errors):
                 raise _nothing(config.storage, topics)
-            comparison = _compare(start_spark, comparison, notice)
-            comparison = comparison._replace(notes=[*comparison.notes, *_make_due(archive, comparison.findings)])
-    reports: list[Findings] = [*objects.findings, *comparison.findings]
+            compared = _compare(start_spark, plan.tasks, notice)
+            notes += [*plan.notes, *_make_due(archive, compared)]
+    reports = [*examined, *(() if plan is None else plan.errors), *compared]
     found = sorted(problem for report in reports for problem in report.problems)
     return VerifyResult(
         level=level,
         listing=listing,
-        checked=sum(report.examined for report in objects.findings),
-        compared=comparison.records,
+        checked=sum(report.examined for report in examined),
+        compared=None if plan is None else sum(report.examined for report in compared),
         # The same damage may be found more than once.
-        problems=list(dict.fromkeys([*listing.problems, *unarchived, *control, *comparison.problems, *found])),
-        notes=[*listing.notes, *objects.notes, *comparison.notes],
+        problems=list(
+            dict.fromkeys([*listing.problems, *unarchived, *control, *(() if plan is None else plan.problems), *found])
+        ),
+        notes=[*listing.notes, *notes],
         errors=[report for report in reports if report.error],
         seconds=round(time.monotonic() - started_s, 3),
     )
 
 
-class _Objects(NamedTuple):
-    """The result of reading objects."""
-
-    findings: Sequence[Findings] = ()
-    notes: Sequence[str] = ()
-
-
-class _Comparison(NamedTuple):
-    """The comparison with Kafka, and its result."""
-
-    tasks: "Sequence[CompareTask] | None" = None  # None: nothing could be compared
-    findings: Sequence[Findings] = ()
-    problems: Sequence[str] = ()
-    notes: Sequence[str] = ()
-
-    @property
-    def records(self) -> int | None:
-        return None if self.tasks is None else sum(report.examined for report in self.findings)
+def _put_since(listing: ListingReport, since_ms: int | None) -> "tuple[Sequence[Segment], list[str]]":
+    if since_ms is None:
+        return listing.segments, []
+    found = put_since(listing.segments, since_ms)
+    told = f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"
+    return found, [] if found else [told]
 
 
-_StartSpark = Callable[[], Any]
-
-
-@contextmanager
-def _spark_for(notice: Callable[[str], None], *, is_needed: bool) -> Iterator[_StartSpark]:
-    """Start Spark in the background of the listing, if it is needed."""
-    if not is_needed:
-        yield lambda: None
-        return
-    with spark_in_background("verify", notice) as start_spark:
-        yield start_spark
-
-
-def _check_objects(
-    start_spark: _StartSpark,
-    storage: StorageConfig,
-    listing: ListingReport,
-    level: Level,
-    since_ms: int | None,
+def _run_tasks(
+    start_spark: Callable[[], Any],
+    tasks: Sequence[Task],
+    run: Callable[[Task], Findings],
+    weigh: Callable[[Task], int],
+    what: str,
     notice: Callable[[str], None],
-) -> _Objects:
+) -> list[Findings]:
     from archiver.spark.session.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
 
-    segments = listing.segments if since_ms is None else put_since(listing.segments, since_ms)
-    notes = []
-    if since_ms is not None and not segments:
-        notes = [f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"]
-    spark = start_spark()
-    report_progress = make_reporter(f"reading {spell_count(len(segments), 'object')}", notice)
-    tasks = list(check_tasks(storage, segments, level, listing.covered))
-    return _Objects(run_on_spark(spark, tasks, run_check, lambda task: len(task.segments), report_progress), notes)
+    return run_on_spark(start_spark(), tasks, run, weigh, make_reporter(what, notice))
+
+
+def _compare(
+    start_spark: Callable[[], Any], tasks: "Sequence[CompareTask]", notice: Callable[[str], None]
+) -> list[Findings]:
+    from archiver.upkeep.compare import run_compare  # noqa: PLC0415 - of a comparison alone
+
+    told = f"comparing {spell_count(len(tasks), 'partition')}"
+    # The largest are compared first.
+    return _run_tasks(start_spark, tasks, run_compare, lambda task: task.log.end - task.log.start, told, notice)
 
 
 def _plan_comparison(
@@ -160,8 +148,8 @@ def _plan_comparison(
     kafka: KafkaSettings,
     wanted: Callable[[str], bool] | None,
     choice: CopyChoice,
-) -> _Comparison:
-    from archiver.upkeep.compare import plan_compare  # noqa: PLC0415 - of a comparison alone
+) -> "ComparePlan":
+    from archiver.upkeep.compare import ComparePlan, plan_compare  # noqa: PLC0415 - of a comparison alone
 
     compared = wanted if choice.instance is None else copied_by(archive, choice, wanted).__contains__
     try:
@@ -172,25 +160,10 @@ def _plan_comparison(
             use=config.storage.index,
             reads=lambda _: ALL_RECORDS,
         )
-        plan = asyncio.run(plan_compare(config, kafka, archived, compared))
+        return asyncio.run(plan_compare(config, kafka, archived, compared))
     except NotWholeError as error:
-        return _Comparison(problems=[f"{error}; nothing was compared with Kafka"])
-    return _Comparison(plan.tasks, plan.errors, plan.problems, plan.notes)
-
-
-def _compare(start_spark: _StartSpark, planned: _Comparison, notice: Callable[[str], None]) -> _Comparison:
-    from archiver.spark.session.tasks import run_on_spark  # noqa: PLC0415 - an extra that a backup does not need
-    from archiver.upkeep.compare import run_compare  # noqa: PLC0415 - of a comparison alone
-
-    if planned.tasks is None:
-        return planned
-    spark = start_spark()
-    report_progress = make_reporter(f"comparing {spell_count(len(planned.tasks), 'partition')}", notice)
-    # The largest are compared first.
-    compared = run_on_spark(
-        spark, planned.tasks, run_compare, lambda task: task.log.end - task.log.start, report_progress
-    )
-    return planned._replace(findings=[*planned.findings, *compared])
+        problems = [f"{error}; nothing was compared with Kafka"]
+        return ComparePlan(tasks=(), problems=problems, notes=(), errors=())
 
 
 def _make_due(archive: Archive, findings: Sequence[Findings]) -> Iterator[str]:
@@ -207,7 +180,9 @@ def _make_due(archive: Archive, findings: Sequence[Findings]) -> Iterator[str]:
         yield f"{name}: the next copy is due" if is_due else f"{name}: others write its role log; run this again"
 
 
-def _check_since(since_ms: int, level: Level) -> None:
+def _check_since(since_ms: int | None, level: Level) -> None:
+    if since_ms is None:
+        return
     if level is Level.LISTING:
         raise UsageError("--since goes with --level counts or records: a listing looks at everything in any case")
     if since_ms > machine_now_ms():

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.format.control import PRESENT, only_fact
@@ -55,24 +55,6 @@ class ComparePlan:
     errors: Sequence[Findings]  # of topics and partitions that brokers refused to describe
 
 
-@dataclass(slots=True, kw_only=True)
-class _Draft:
-    """A plan while it is made."""
-
-    problems: list[str]
-    notes: list[str]
-    tasks: list[CompareTask] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GroupCommits:
-    """The commits of the backup's group that name an object, by partition. `untold`: why they are unknown."""
-
-    group: str
-    hints: Mapping[TopicPartition, Hint] = field(default_factory=dict)
-    untold: Sequence[str] = ()
-
-
 async def plan_compare(
     config: ArchiverConfig,
     kafka: KafkaSettings,
@@ -96,40 +78,24 @@ async def plan_compare(
         there = {name: seen.found[name] for name in sorted(archived.keys() & seen.found.keys())}
         partitions = [(name, number) for name, one in there.items() for number in one.partitions]
         offsets, refused = await client.offsets_each(partitions)
-        commits = await _committed(client, config)
+        planner = _Planner(config, kafka, offsets)
+        await planner.read_commits(client)
     concerned = archived.keys() | set(topics.select(filter(wanted, seen.refused)))
     denied = {name: error for name, error in seen.refused.items() if name in concerned}
     gone = sorted(archived.keys() - seen.found.keys() - denied.keys())
     lost = [name for name in topics.select(gone) if not _is_accepted_gone(archive, name)]
     if_meant = "is archived, and Kafka no longer has it; if it may be gone: archiver topics --accept-gone"
-    draft = _Draft(
-        problems=[
-            *(f"{name}: {if_meant} {name}" for name in sorted(lost)),
-            *_without_archive(config, seen, archived, asked_for),
-        ],
-        notes=[*commits.untold, *(f"{name}: is not in the cluster any more" for name in gone if name not in lost)],
-    )
-    late = _begun_late(archive, draft)
+    planner.problems += [f"{name}: {if_meant} {name}" for name in sorted(lost)]
+    planner.problems += _without_archive(config, seen, archived, asked_for)
+    planner.notes += [f"{name}: is not in the cluster any more" for name in gone if name not in lost]
+    late = planner.begun_late(archive)
     for name, described in there.items():
         if _is_same(archived[name], described):
-            begun_late = late is None or name in late
-            _plan_topic(
-                draft, config.storage, kafka, archived[name], described, offsets, commits, begun_late=begun_late
-            )
+            planner.plan_topic(archived[name], described, begun_late=late is None or name in late)
         else:
-            _note_recreated(draft, archive, described)
+            planner.note_recreated(archive, described)
     errors = [Findings(error=str(error), exit_code=error.exit_code) for error in (*denied.values(), *refused.values())]
-    return ComparePlan(tasks=draft.tasks, problems=draft.problems, notes=draft.notes, errors=errors)
-
-
-def _begun_late(archive: Archive, draft: _Draft) -> Collection[str] | None:
-    """Return the topics with a late start by configuration; None if unreadable."""
-    try:
-        fact = only_fact(archive, PRESENT)
-        return () if fact is None else as_object(fact.get("topics"))
-    except (NotWholeError, ValueError) as error:
-        draft.problems.append(f"control/{PRESENT}: {error}")
-        return None
+    return ComparePlan(tasks=planner.tasks, problems=planner.problems, notes=planner.notes, errors=errors)
 
 
 def _is_accepted_gone(archive: Archive, topic: str) -> bool:
@@ -160,59 +126,85 @@ def _without_archive(
     return [*problems, *explain_unmatched(topics, unmatched, config.place_of_include)]
 
 
-def _note_recreated(draft: _Draft, archive: Archive, described: TopicDescription) -> None:
-    """Note that a topic was created again, and whether a backup has met the new topic."""
-    newest = read_topic(archive, described.name)
-    if newest is None or newest.current.topic_id != described.topic_id:
-        draft.problems.append(f"{described.name}: was created again, and nobody archives the new one")
-    else:
-        draft.notes.append(f"{described.name}: was created again, and nothing of the new one is archived yet")
+class _Planner:
+    """Plans the partitions of topics that archive and cluster have; collects what is wrong with them, and what is to be told."""
 
+    def __init__(
+        self, config: ArchiverConfig, kafka: KafkaSettings, offsets: Mapping[TopicPartition, PartitionOffsets]
+    ) -> None:
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+        self.tasks: list[CompareTask] = []
+        self._config = config
+        self._kafka = kafka
+        self._offsets = offsets
+        self._group = group_of(config)
+        self._hints: Mapping[TopicPartition, Hint] = {}  # the group's commits that name an object of this archive
 
-def _plan_topic(
-    draft: _Draft,
-    storage: StorageConfig,
-    kafka: KafkaSettings,
-    topic: ArchivedTopic,
-    described: TopicDescription,
-    offsets: Mapping[TopicPartition, PartitionOffsets],
-    commits: _GroupCommits,
-    *,
-    begun_late: bool,
-) -> None:
-    """Plan the partitions of a topic with known offsets; note their missing ends."""
-    name = topic.topic
-    for number in described.partitions:
-        at = offsets.get((name, number))
-        if at is None:
-            continue
-        # The group's commits are about `topics/`.
-        hint = None if _is_copy(topic, number) else commits.hints.get((name, number))
-        lost = "" if hint is None else _lost_end(topic, hint, commits.group)
-        draft.problems += [lost] if lost else []
-        task = _plan_partition(storage, kafka, topic, described, number, at, begun_late=begun_late)
-        draft.tasks += [task] if task is not None else []
-        known_end = max(_reach_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
-        if at.last_stable > known_end:
-            missing = spell_count(at.last_stable - known_end, "offset is", "offsets are")
-            what = "in that copy" if _is_copy(topic, number) else "archived yet"
-            draft.notes.append(f"{name}-{number}: {missing} not {what}")
+    async def read_commits(self, client: KafkaClient) -> None:
+        mark = archive_mark(self._config.storage)
+        try:
+            positions = await positions_of(client, self._group)
+        except (KafkaError, KafkaTemporaryError) as error:
+            self.notes.append(f"{error}; so the ends of the archive are not held against what the backup has committed")
+            return
+        hints = {which: hint_of(*which, found.offset, found.metadata) for which, found in positions.items()}
+        self._hints = {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive == mark}
 
+    def begun_late(self, archive: Archive) -> Collection[str] | None:
+        """Return the topics with a late start by configuration; None if unreadable."""
+        try:
+            fact = only_fact(archive, PRESENT)
+            return () if fact is None else as_object(fact.get("topics"))
+        except (NotWholeError, ValueError) as error:
+            self.problems.append(f"control/{PRESENT}: {error}")
+            return None
 
-async def _committed(client: KafkaClient, config: ArchiverConfig) -> _GroupCommits:
-    mark = archive_mark(config.storage)
-    group = group_of(config)
-    try:
-        positions = await positions_of(client, group)
-    except (KafkaError, KafkaTemporaryError) as error:
-        untold = f"{error}; so the ends of the archive are not held against what the backup has committed"
-        return _GroupCommits(group=group, untold=[untold])
-    hints = {
-        (topic, number): hint_of(topic, number, found.offset, found.metadata)
-        for (topic, number), found in positions.items()
-    }
-    ours = {which: hint for which, hint in hints.items() if hint.base is not None and hint.archive == mark}
-    return _GroupCommits(group=group, hints=ours)
+    def note_recreated(self, archive: Archive, described: TopicDescription) -> None:
+        """Note that a topic was created again, and whether a backup has met the new topic."""
+        newest = read_topic(archive, described.name)
+        if newest is None or newest.current.topic_id != described.topic_id:
+            self.problems.append(f"{described.name}: was created again, and nobody archives the new one")
+        else:
+            self.notes.append(f"{described.name}: was created again, and nothing of the new one is archived yet")
+
+    def plan_topic(self, topic: ArchivedTopic, described: TopicDescription, *, begun_late: bool) -> None:
+        """Plan the partitions of a topic with known offsets; note their missing ends."""
+        name = topic.topic
+        for number in described.partitions:
+            at = self._offsets.get((name, number))
+            if at is None:
+                continue
+            # The group's commits are about `topics/`.
+            hint = None if _is_copy(topic, number) else self._hints.get((name, number))
+            lost = "" if hint is None else _lost_end(topic, hint, self._group)
+            self.problems += [lost] if lost else []
+            self._plan_partition(topic, described.topic_id, number, at, begun_late=begun_late)
+            known_end = max(_reach_of(topic, number), at.log_start, 0 if hint is None else hint.offset)
+            if at.last_stable > known_end:
+                missing = spell_count(at.last_stable - known_end, "offset is", "offsets are")
+                what = "in that copy" if _is_copy(topic, number) else "archived yet"
+                self.notes.append(f"{name}-{number}: {missing} not {what}")
+
+    def _plan_partition(
+        self, topic: ArchivedTopic, topic_id: str, number: int, offsets: PartitionOffsets, *, begun_late: bool
+    ) -> None:
+        readings = topic.partitions.get(number, EMPTY_PARTITION).readable
+        start = max(offsets.log_start, first_compared(readings, begun_late=begun_late))
+        end = min(_reach_of(topic, number), offsets.last_stable)
+        if start >= end:
+            return
+        log = LogRange(topic=topic.topic, topic_id=topic_id, partition=number, start=start, end=end)
+        copy = topic.copies[number].stretches[0].copy_of(topic.topic, number) if _is_copy(topic, number) else None
+        task = CompareTask(
+            storage=self._config.storage,
+            kafka=self._kafka,
+            log=log,
+            readings=readings,
+            swept=_taken_early(topic, number),
+            copy=copy,
+        )
+        self.tasks.append(task)
 
 
 def _lost_end(topic: ArchivedTopic, hint: Hint, group: str) -> str:
@@ -256,29 +248,6 @@ def _is_same(topic: ArchivedTopic, described: TopicDescription) -> bool:
     return not known or not described.topic_id or known == described.topic_id
 
 
-def _plan_partition(
-    storage: StorageConfig,
-    kafka: KafkaSettings,
-    topic: ArchivedTopic,
-    described: TopicDescription,
-    number: int,
-    offsets: PartitionOffsets,
-    *,
-    begun_late: bool,
-) -> CompareTask | None:
-    readings = topic.partitions.get(number, EMPTY_PARTITION).readable
-    start, end = (
-        max(offsets.log_start, _first_of(readings, begun_late=begun_late)),
-        min(_reach_of(topic, number), offsets.last_stable),
-    )
-    if start >= end:
-        return None
-    log = LogRange(topic=topic.topic, topic_id=described.topic_id, partition=number, start=start, end=end)
-    copy = topic.copies[number].stretches[0].copy_of(topic.topic, number) if _is_copy(topic, number) else None
-    swept = _taken_early(topic, number)
-    return CompareTask(storage=storage, kafka=kafka, log=log, readings=readings, swept=swept, copy=copy)
-
-
 def _taken_early(topic: ArchivedTopic, number: int) -> Sequence[tuple[int, int]]:
     """Return swept ranges of the offsets topic: compaction in Kafka keeps some of these records forever. Folds have them."""
     if topic.topic != OFFSETS_TOPIC:
@@ -287,7 +256,7 @@ def _taken_early(topic: ArchivedTopic, number: int) -> Sequence[tuple[int, int]]
     return [(gap.first_offset, gap.last_offset + 1) for gap in swept]
 
 
-def _first_of(readings: Sequence[SegmentSlice], *, begun_late: bool) -> int:
+def first_compared(readings: Sequence[SegmentSlice], *, begun_late: bool) -> int:
     """Return the start of the comparison: the noted late start. No other hole explains missing records that Kafka still has."""
     if not readings:
         return 0

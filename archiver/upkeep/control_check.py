@@ -55,60 +55,40 @@ def _most_bytes(layout: Layout, key: str) -> int:
 def control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
     """Return the problem of a control object; an empty text if it has none."""
     try:
-        return _control_problem(layout, key, content, metadata)
+        _check_control_object(layout, key, content, metadata)
     except NotWholeError as error:
         return str(error)
     except RecursionError:
         return f"{key}: is not as it was written: nested too deep"
-
-
-def _control_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str:
-    container = _check_of_container(layout, key, content, metadata)
-    if container is not None:
-        return _problem_in(*container) or _without_digest(metadata, key)
-    problem = probe_problem(layout, key, content, metadata)
-    if problem is not None:
-        return problem
-    if layout.is_chosen(key):
-        check_chosen(content, metadata.get(CHOSEN_DIGEST), key)
-    elif (fact := layout.split_fact(key)) is not None:
-        return _problem_of_fact(content, key, fact[0])
-    else:
-        return f"{key}: is not one of ours"
     return ""
 
 
-def _check_of_container(
-    layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]
-) -> tuple[Callable[[], None], str] | None:
-    """Return the check of an object with records, runs or entries, and how to mend it; None for any other object."""
+def _check_control_object(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> None:
     if key.startswith(layout.index_prefix):
-        return lambda: check_index_file(content, metadata, key), MEND_INDEX
-    if (offset_map := layout.parse_offset_map(key)) is not None:
-        return lambda: check_offset_map(content, metadata, offset_map, key), HOW_TO_MEND
-    if (fold := layout.parse_fold(key)) is not None:
-        return lambda: check_fold(content, metadata, fold, key), MEND_FOLD
-    return None
+        _check_container(lambda: check_index_file(content, metadata, key), MEND_INDEX, metadata, key)
+    elif (offset_map := layout.parse_offset_map(key)) is not None:
+        _check_container(lambda: check_offset_map(content, metadata, offset_map, key), HOW_TO_MEND, metadata, key)
+    elif (fold := layout.parse_fold(key)) is not None:
+        _check_container(lambda: check_fold(content, metadata, fold, key), MEND_FOLD, metadata, key)
+    elif (problem := probe_problem(layout, key, content, metadata)) is not None:
+        if problem:
+            raise CorruptSegmentError(problem)
+    elif layout.is_chosen(key):
+        check_chosen(content, metadata.get(CHOSEN_DIGEST), key)
+    elif (fact := layout.split_fact(key)) is None:
+        raise CorruptSegmentError(f"{key}: is not one of ours")
+    elif encode_fact(decode_fact(content, key, fact[0])) != content:
+        what = "is not as it was written"
+        if not has_digest(content):
+            what = "has no sha256, and nothing tells whether it is as it was written"
+        raise CorruptSegmentError(f"{key}: {what}; bring its older version back")
 
 
-def _problem_of_fact(content: bytes, key: str, stream: str) -> str:
-    if encode_fact(decode_fact(content, key, stream)) == content:
-        return ""
-    if not has_digest(content):
-        return f"{key}: has no sha256, and nothing tells whether it is as it was written; bring its older version back"
-    return f"{key}: is not as it was written; bring its older version back"
-
-
-def _without_digest(metadata: Mapping[str, str], key: str) -> str:
-    """Return a problem if an object's metadata has no digest. Readers need none, but only a digest reveals some changed bits."""
-    return (
-        "" if INDEX_DIGEST in metadata else f"{key}: has no {INDEX_DIGEST} metadata; copy it again, with its metadata"
-    )
-
-
-def _problem_in(check: Callable[[], None], mend: str) -> str:
+def _check_container(check: Callable[[], None], mend: str, metadata: Mapping[str, str], key: str) -> None:
+    """Check an object with records, runs or entries. Readers need no digest of it, but only that reveals some changed bits."""
     try:
         check()
     except NotWholeError as error:
-        return f"{error}; {mend}"
-    return ""
+        raise CorruptSegmentError(f"{error}; {mend}") from error
+    if INDEX_DIGEST not in metadata:
+        raise CorruptSegmentError(f"{key}: has no {INDEX_DIGEST} metadata; copy it again, with its metadata")

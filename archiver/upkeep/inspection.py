@@ -10,12 +10,10 @@ from archiver.archive.format.handle import open_archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.segments.segment import open_segment
 from archiver.archive.segments.segment_facts import (
-    FACTS_SHA256,
     PREFIX_IN_HEADER,
     PREFIX_IN_METADATA,
     SegmentFacts,
     check_named,
-    facts_from_metadata,
 )
 from archiver.codec.avro import ContainerHeader, decode_header, split_blocks
 from archiver.config.model import ArchiverConfig
@@ -24,8 +22,6 @@ from archiver.upkeep.control_check import control_problem
 from archiver.upkeep.object_check import Level, check_content
 
 MOST_BLOCKS: Final = 1000  # blocks that are listed one by one: our objects have a few hundred, a hostile one millions
-_MOST_DIFFERING: Final = 5  # facts that a message lists one by one
-_MOST_CHARACTERS: Final = 60  # of a fact that a message shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +135,7 @@ def _compare_facts(
     differing = _differing(found) if found.metadata else []
     if differing:
         raise CorruptSegmentError(
-            f"{name}: object metadata and Avro header differ ({_whose(metadata or {}, name)} changed): {'; '.join(differing)};"
-            " bring its older version back"
+            f"{name}: object metadata and Avro header differ: {', '.join(differing)}; bring its older version back"
         )
     body = open_segment(view, metadata or {}, name)
     facts = body.facts
@@ -159,31 +154,11 @@ def _compare_facts(
 
 
 def _differing(found: Inspection) -> list[str]:
-    """Spell each fact that differs in metadata and header, with both values."""
+    """Return the facts that differ in metadata and header."""
     in_header = {name.removeprefix(PREFIX_IN_HEADER): text for name, text in found.header.items()}
     in_metadata = {name.removeprefix(PREFIX_IN_METADATA): text for name, text in found.metadata.items()}
-    ours = {
-        item.name.replace("_", "-") for item in fields(SegmentFacts)
-    }  # a later program may add to the metadata alone
-    names = [name for name in sorted(in_header.keys() | ours) if in_header.get(name) != in_metadata.get(name)]
-    told = [f"{name} {_quoted(in_metadata.get(name))}, in the header {_quoted(in_header.get(name))}" for name in names]
-    more = len(told) - _MOST_DIFFERING
-    return [*told[:_MOST_DIFFERING], *([f"and {more} more"] if more > 0 else [])]
-
-
-def _quoted(text: str | None) -> str:
-    if text is None:
-        return "is missing"
-    return repr(text) if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]!r}..."
-
-
-def _whose(metadata: Mapping[str, str], name: str) -> str:
-    """Return which of metadata and header was changed, by the metadata's checksum if it has one."""
-    try:
-        facts_from_metadata(metadata, name)
-    except NotWholeError:
-        return "the metadata was"
-    return "the header was" if FACTS_SHA256 in metadata else "one of them was"
+    names = [item.name.replace("_", "-") for item in fields(SegmentFacts)]
+    return [name for name in names if in_header.get(name) != in_metadata.get(name)]
 
 
 def inspect_object(config: ArchiverConfig | None, place: str) -> Inspection:

@@ -1,6 +1,5 @@
 """Checks the listing of an archive, for `verify`: object names, metadata, notes and what the index remembers."""
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,9 +36,6 @@ from archiver.process.values.columns import Chain, total
 from archiver.upkeep.control_check import MEND_INDEX
 from archiver.upkeep.covered_ranges import Covered
 
-log = logging.getLogger(__name__)
-
-_READS_AT_ONCE = 16
 _NOT_HELD = dict.fromkeys(HoleCause, "were not there to be read") | {
     HoleCause.UNREADABLE: "are lost to this archive: Kafka had a batch there that nobody can read",
     HoleCause.UNDECIDED: "were left out: their transaction had no outcome",
@@ -99,7 +95,7 @@ def check_listing(
     history = Chain(some for found in partitions.values() for some in (found.segments, found.shadowed))
     copied = _check_copies(archive, inventory, wanted, choice)
     segments = Chain([history, copied.segments])
-    others, unknown = _other_facts(inventory.learned, index)
+    others = _other_facts(inventory.learned, index)
     newest_facts = index.seen_control.newest_facts
     remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
     others += [f"{problem}; {MEND_INDEX}" for problem in index.unreadable.values()]
@@ -120,7 +116,7 @@ def check_listing(
             *swept_notes(inventory),
             *(f"{key}: is not one of ours" for key in (list_strangers(archive) if wanted is None else ())),
             *copied.notes,
-            *_unremembered(archive.layout, index, history, unknown),
+            *_unremembered(archive.layout, index, history),
         ],
         covered=covered,
     )
@@ -219,23 +215,21 @@ def _read_copied(
     return read, unreadable
 
 
-def _other_facts(learned: Sequence[Segment], index: Index) -> tuple[list[str], int]:
-    """Find objects whose facts differ from the index entries of their keys, and count objects without an entry.
+def _other_facts(learned: Sequence[Segment], index: Index) -> list[str]:
+    """Find objects whose facts differ from the index entries of their keys.
 
     Objects are never changed, so other facts are a fault. An ETag does not show it: it does not cover the metadata.
     """
     problems: list[str] = []
-    unknown = 0
     for some in (block.known for block in segment_blocks(learned)):
         known = index.of(some.partition[:2])
         rows = known.of_names(some.partition[-1], some.numbers("base"), some.named_next, some.numbers("rewrite"))
         for place, row in enumerate(rows.tolist()):
             remembered = known.entries.known_facts(row) if row >= 0 else None
-            if remembered is None:
-                unknown += 1
-            elif problem := _other(some[place], remembered, known.entries.entry(row, *some.partition[:2])):
-                problems.append(problem)
-    return problems, unknown
+            if remembered is not None:
+                problem = _other(some[place], remembered, known.entries.entry(row, *some.partition[:2]))
+                problems += [problem] if problem else []
+    return problems
 
 
 def _other(segment: Segment, remembered: SegmentFacts, entry: IndexEntry) -> str:
@@ -339,18 +333,12 @@ def _lost_ends(index: Index, inventory: Inventory, wanted: Callable[[str], bool]
             )
 
 
-def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment], unknown: int) -> Iterator[str]:
+def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment]) -> Iterator[str]:
     has_facts = any(len(some.known) for some in segment_blocks(segments))  # objects of v1.0 are in no index
     if has_facts and not index.files and not index.unreadable:
         yield (
             f"{layout.index_prefix}: there is no index, which remembers where partitions ended: whether their last objects"
             " are gone, only --against-kafka can tell"
-        )
-    if unknown and index.files and not index.lost_files and not index.unreadable:
-        log.info(  # no action is needed: the next backup adds them to the index
-            "%s: %s in no file of the index: put just now, or by a backup that was killed, or its newest file is gone",
-            layout.index_prefix,
-            spell_count(unknown, "object is", "objects are"),
         )
     if index.lost_files:
         yield (

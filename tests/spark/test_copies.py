@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from archiver.config.model import StorageConfig
 from archiver.spark import register
-from archiver.spark.session.spark_session import SQL_SETTINGS
 from archiver.spark.table.query import ask
 from tests.support.brokers import S3, Bucket
 from tests.support.bucket_archive import BucketArchive
@@ -19,7 +18,7 @@ from tests.support.copied_topic import complete_copy, copy_partition, put_role_e
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import s3_client
 from tests.support.records import NOW_MS, Rec
-from tests.support.spark_bucket import lend_bucket, own_daemon
+from tests.support.spark_bucket import lent_archive, own_daemon, sql_session
 from tests.support.spark_rows import by_partition
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -94,13 +93,10 @@ NEW = records_of("new", range(1, 90, 4))
 
 @pytest.fixture(scope="module")
 def copies(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copies]:
-    bucket = Bucket(minio, f"copies-{uuid.uuid4().hex[:12]}")
-    s3_client(bucket).create_bucket(Bucket=bucket.name)
-    with pytest.MonkeyPatch.context() as patch, own_daemon(spark_avro.sparkContext):
-        lend_bucket(bucket, spark_avro.sparkContext, patch)
+    spool = tmp_path_factory.mktemp("spool")
+    with own_daemon(spark_avro.sparkContext), lent_archive(minio, spark_avro, spool) as archive:
         register(spark_avro)
-        spool = tmp_path_factory.mktemp("spool")
-        yield Copies(spark_avro, BucketArchive(bucket, spool), spool)
+        yield Copies(spark_avro, archive, spool)
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +166,7 @@ def test_only_objects_that_can_matter_are_fetched(copies: Copies, swapped: str, 
 
 
 def test_sql(copies: Copies, swapped: str) -> None:
-    spark = copies.spark.newSession()
-    for name, text in SQL_SETTINGS.items():
-        spark.conf.set(name, text)
+    spark = sql_session(copies.spark)
     bucket = copies.archive.bucket
     storage = StorageConfig(url=bucket.url, endpoint=bucket.s3.endpoint)
     sql = (

@@ -17,10 +17,10 @@ from pyspark.sql.datasource import DataSource
 
 from archiver.config.model import StorageConfig
 from archiver.errors import UsageError
-from archiver.spark.session.spark_session import SQL_SETTINGS
 from archiver.spark.table import permitted
 from archiver.spark.table.permitted import Query, filtered
 from archiver.spark.table.query import ask
+from tests.support.spark_bucket import sql_session
 
 pytestmark = pytest.mark.spark
 
@@ -84,10 +84,7 @@ def witness(tmp_path: Path, spark_avro: SparkSession) -> Iterator[Witness]:
 @pytest.fixture
 def session(spark_avro: SparkSession) -> SparkSession:
     """As `archiver query` has it."""
-    session = spark_avro.newSession()
-    for name, text in SQL_SETTINGS.items():
-        session.conf.set(name, text)
-    return session
+    return sql_session(spark_avro)
 
 
 def rows(session: SparkSession, sql: str) -> list[list[Any]]:

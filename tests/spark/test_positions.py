@@ -1,29 +1,25 @@
 """The table of positions: in SQL and in the data source just what `archiver groups show` tells."""
 
 import json
-import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from archiver.archive.format.control import append_fact
 from archiver.cli.main import main
 from archiver.config.model import StorageConfig
 from archiver.errors import NotWholeError
-from archiver.spark.session.spark_session import SQL_SETTINGS, TALKING_LOGGERS
 from archiver.spark.table.options import POSITION_COLUMNS
 from archiver.spark.table.query import QueryAnswer, ask
 from archiver.spark.table.source import source_for
-from tests.support.brokers import S3, Bucket
+from tests.support.brokers import S3
 from tests.support.bucket_archive import BucketArchive
 from tests.support.commit_frames import commit_value, position_key
-from tests.support.foreign_reader import s3_client
 from tests.support.records import NOW_MS, Rec
-from tests.support.spark_bucket import lend_bucket, own_daemon
+from tests.support.spark_bucket import lent_archive, own_daemon, sql_session
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -47,10 +43,7 @@ class Site:
         self.storage = StorageConfig(url=archive.bucket.url, endpoint=archive.bucket.s3.endpoint)
 
     def ask(self, sql: str, skips_damage: bool = False, /, **options: str) -> QueryAnswer:
-        session = self.spark.newSession()
-        for name, text in SQL_SETTINGS.items():
-            session.conf.set(name, text)
-        return ask(session, self.storage, {"orders", OFFSETS}, sql, options, skips_damage=skips_damage)
+        return ask(sql_session(self.spark), self.storage, {"orders", OFFSETS}, sql, options, skips_damage=skips_damage)
 
     def rows(self, sql: str, **options: str) -> list[dict[str, Any]]:
         answer = self.ask(sql, False, **options)
@@ -59,13 +52,8 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    bucket = Bucket(minio, f"positions-{uuid.uuid4().hex[:12]}")
-    s3_client(bucket).create_bucket(Bucket=bucket.name)
-    with pytest.MonkeyPatch.context() as patch, own_daemon(spark_avro.sparkContext):
-        for logger in TALKING_LOGGERS:
-            patch.setattr(PySparkLogger.getLogger(logger), "disabled", True)
-        lend_bucket(bucket, spark_avro.sparkContext, patch)
-        archive = BucketArchive(bucket, tmp_path_factory.mktemp("spool"))
+    spool = tmp_path_factory.mktemp("spool")
+    with own_daemon(spark_avro.sparkContext), lent_archive(minio, spark_avro, spool) as archive:
         for topic in ("orders", OFFSETS):
             archive.write_topic_fact(topic)
         archive.put("orders", 1, [Rec(at, NOW_MS, 0, None, b"") for at in range(50)], each=50)

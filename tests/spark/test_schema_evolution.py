@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from fastavro import parse_schema, reader, writer
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from archiver.codec import schemas
@@ -103,31 +102,10 @@ def test_a_bare_directory_of_v2_opens_without_a_schema(spark_avro: SparkSession,
     assert spark_records(spark_avro, tmp_path / "orders", None) == records
 
 
-def test_a_plain_v1_reader_in_java_stops_at_the_first_tombstone(spark_avro: SparkSession, tmp_path: Path) -> None:
-    source = write(tmp_path / "s.data", schemas.RECORD, [record | ADDED for record in [*PLAIN, TOMBSTONE]])
-    with pytest.raises(Py4JJavaError, match="Found null, expecting bytes"):
-        spark_records(spark_avro, source, schemas.RECORD_V1)
-
-
 @pytest.mark.parametrize("name", [schemas.RECORD, schemas.RECORD_V1, schemas.RECORD_V1_NULLABLE, schemas.COORDINATION])
 def test_java_parses_every_schema(spark_avro: SparkSession, name: str) -> None:
     schema = json.loads(schemas.load_schema(name))
     assert java_schema(spark_avro, name).getFullName() == f"{schema['namespace']}.{schema['name']}"
-
-
-@pytest.mark.parametrize(
-    ("of_reader", "of_writer"),
-    [
-        (schemas.RECORD_V1_NULLABLE, schemas.RECORD),
-        (schemas.RECORD, schemas.RECORD_V1_NULLABLE),
-        (schemas.RECORD, schemas.RECORD_V1),
-    ],
-)
-def test_java_calls_the_schemas_compatible(spark_avro: SparkSession, of_reader: str, of_writer: str) -> None:
-    found = java_avro(spark_avro).SchemaCompatibility.checkReaderWriterCompatibility(
-        java_schema(spark_avro, of_reader), java_schema(spark_avro, of_writer)
-    )
-    assert found.getType().toString() == "COMPATIBLE", found.toString()
 
 
 def java_schema(spark: SparkSession, name: str) -> JavaObject:

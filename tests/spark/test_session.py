@@ -4,16 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from archiver.process.machine.caches import CachePlace
 from archiver.process.machine.jvm_classes import options_to_read, options_to_write
 from archiver.spark.session import class_cache
-from archiver.spark.session.isolation import private_folder
 from tests.support.brokers import REPOSITORY
 
 # It goes on when the first line is seen.
@@ -111,17 +108,6 @@ def test_it_maps_the_classes_that_were_kept_and_starts_without_them(tmp_path: Pa
     assert not home.exists()
 
 
-def test_where_one_may_not_look_there_are_no_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that is too long is refused as a home is that somebody else keeps shut, but to root as well."""
-    home, kept = (CachePlace(path=tmp_path / name / "spark.jsa", mode=0o700) for name in ("x" * 300, "kept"))
-    monkeypatch.setattr(class_cache, "cache_places", lambda *_: [home, kept])
-    assert class_cache.options_of_spark() == []
-    assert class_cache.place_for_classes() == kept
-    with options_to_write(kept.path) as options:
-        Path(options[0].partition("=")[2]).write_bytes(b"classes")
-    assert class_cache.options_of_spark()[0].endswith(f"={kept.path}")
-
-
 def test_classes_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "cache" / "classes.jsa"
     assert options_to_read(file) == []
@@ -192,29 +178,3 @@ def test_a_user_without_a_name_has_spark(tmp_path: Path) -> None:
     )
     assert done.stdout.splitlines() == ["12345 12345 12345 True", "2 ['1', '2']"], done.stderr
     assert list(tmp_path.iterdir()) == []  # Java takes ? for the home, in the current folder
-
-
-def test_folders_of_runs_that_were_killed_are_deleted_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not those of processes that live, and nothing else."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "another").mkdir()
-    (tmp_path / "archiver-jvm-link").symlink_to(tmp_path / "another")
-    make = f"import tempfile; tempfile.tempdir = {str(tmp_path)!r}\nfrom archiver.spark.session.isolation import private_folder\n"
-    make += "with private_folder() as folder:\n    (folder / 'blocks').touch()\n    print(folder.name, flush=True)\n    input()"
-    with ExitStack() as running:
-        killed, living = (
-            running.enter_context(
-                subprocess.Popen([sys.executable, "-c", make], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            )
-            for _ in range(2)
-        )
-        names = [one.stdout.readline().strip() for one in (killed, living) if one.stdout is not None]
-        killed.kill()
-        killed.wait()
-        with private_folder() as first, private_folder() as second:
-            left = {path.name for path in tmp_path.iterdir()}
-        living.kill()
-    assert left == {names[1], "archiver-jvm-link", "another", first.name, second.name}
-    assert (tmp_path / "another").is_dir()

@@ -1,7 +1,6 @@
 """`kafka-archive` on a real S3, compared with what fastavro reads there by the words of docs/format.md."""
 
 import re
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,20 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from archiver.codec.arrow_scan import ARROW_BATCH_BYTES
 from archiver.codec.compression import BlockCodec
-from archiver.codec.schemas import RECORD_V1_NULLABLE, load_schema
 from archiver.spark import register
 from archiver.store.port import ObjectKind
-from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
+from tests.support.brokers import REPOSITORY, S3
 from tests.support.bucket_archive import BucketArchive
 from tests.support.faulty_s3 import FaultyS3
-from tests.support.foreign_reader import read_partitions, s3_client
-from tests.support.kafka_topics import create_topic
+from tests.support.foreign_reader import read_partitions
 from tests.support.old_archive import VARIANTS, old_file, old_key, old_records
-from tests.support.raw_produce import produce_raw
 from tests.support.records import ALL_CLASSES, NOW_MS, Rec, classes_of, generate, missing_classes
-from tests.support.reference_batch import batch_of, encode
-from tests.support.round_trip import KEEP_ALL, archive_site
-from tests.support.spark_bucket import lend_bucket, own_daemon
+from tests.support.spark_bucket import lent_archive, own_daemon
 from tests.support.spark_rows import by_partition, plain
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark]
@@ -41,10 +35,6 @@ MOMENTS = [Rec(at, MOMENT_MS + 1000 * at, 0, b"k%d" % at, b"v%d" % at) for at in
 # its role logs.
 GETS_OF_PLANNING = 7
 TIMELESS = [Rec(at, -1, -1, None, b"no time") for at in range(100, 110)]
-
-
-def some_records(seed: int, count: int = 40, first_offset: int = 0) -> list[Rec]:
-    return generate(seed, count, first_offset=first_offset, big_bytes=2000)
 
 
 class Site:
@@ -73,11 +63,7 @@ def offsets_of(frame: DataFrame) -> list[int]:
 
 @pytest.fixture(scope="module")
 def site(minio: S3, spark_avro: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[Site]:
-    bucket = Bucket(minio, f"source-{uuid.uuid4().hex[:12]}")
-    s3_client(bucket).create_bucket(Bucket=bucket.name)
-    with pytest.MonkeyPatch.context() as patch:
-        lend_bucket(bucket, spark_avro.sparkContext, patch)
-        archive = BucketArchive(bucket, tmp_path_factory.mktemp("spool"))
+    with lent_archive(minio, spark_avro, tmp_path_factory.mktemp("spool")) as archive:
         fill(archive, seed)
         register(spark_avro)
         yield Site(spark_avro, archive)
@@ -105,16 +91,6 @@ def fill(archive: BucketArchive, seed: int) -> None:
     archive.write_topic_fact("moments")
     archive.put("moments", 0, [*MOMENTS, *TIMELESS], each=10)
     archive.put("moments", 2, MOMENTS[:20], each=10)
-    archive.write_topic_fact("recreated")
-    archive.put("recreated", 0, some_records(seed), each=40)
-    archive.write_topic_fact("recreated", topic_id="B")
-    archive.put("recreated", 0, some_records(seed + 1), each=40, life=1)
-    archive.write_topic_fact("cut")
-    archive.put("cut", 0, some_records(seed), each=10)
-    archive.put("cut", 1, some_records(seed + 1), each=10)
-    child = archive.cut_back("cut", 0, 25)
-    archive.put("cut", 0, some_records(seed + 2, 20, first_offset=25), each=10, base=25, life=child)
-    archive.write_topic_fact("empty")
 
 
 @contextmanager
@@ -141,29 +117,6 @@ def test_every_record_comes_with_every_byte(site: Site) -> None:
     stored = site.stored("orders")
     assert missing_classes(classes_of([record for part in stored.values() for record in part]), ALL_CLASSES) == []
     assert site.read("orders") == stored
-
-
-@pytest.mark.kafka
-def test_a_backup_of_a_broker(broker_41: Broker, topic: str, site: Site, tmp_path: Path, seed: int) -> None:
-    create_topic(broker_41.bootstrap, topic, partitions=2, configs=KEEP_ALL)
-    for partition in range(2):
-        batch = batch_of(generate(seed + partition, 200, big_bytes=500))
-        produce_raw(broker_41.bootstrap, topic, [encode(batch)], partition)
-    with archive_site(Bucket(site.archive.bucket.s3, f"backup-{uuid.uuid4().hex[:12]}"), tmp_path) as backup:
-        s3_client(backup.bucket).create_bucket(Bucket=backup.bucket.name)
-        backup.back_up(broker_41.bootstrap, topic, records=50)
-        path = backup.write_config(broker_41.bootstrap, topic)
-        stored = read_partitions(backup.bucket, topic)
-    assert sum(map(len, stored.values())) == 400
-    assert site.read(topic, url=backup.bucket.url) == stored
-    frame = site.spark.read.format("kafka-archive").option("config", str(path)).option("topic", topic).load()
-    assert by_partition(frame) == stored
-
-
-def test_the_topic_and_the_schema(site: Site) -> None:
-    frame = site.load("orders")
-    assert frame.columns == ["topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers"]
-    assert [row["topic"] for row in frame.select("topic").distinct().collect()] == ["orders"]
 
 
 def test_columns(site: Site) -> None:
@@ -218,18 +171,6 @@ def test_timestamps_that_spark_cannot_hold(site: Site) -> None:
     assert [row["us"] for row in rows] == [1000 * time if fit else None for time, fit in zip(times, fits, strict=True)]
 
 
-@pytest.mark.parametrize("codec", [BlockCodec.DEFLATE, BlockCodec.SNAPPY])
-def test_codecs(site: Site, codec: BlockCodec, seed: int) -> None:
-    site.archive.write_topic_fact(f"in-{codec}")
-    site.archive.put(f"in-{codec}", 1, generate(seed, 300, big_bytes=700_000), each=250, codec=codec)
-    assert site.read(f"in-{codec}") == site.stored(f"in-{codec}")
-
-
-def test_a_topic_without_records(site: Site) -> None:
-    assert site.read("empty") == {}
-    assert site.load("moments", until="2020-01-01T00:00:00Z").count() == 0
-
-
 @pytest.mark.usefixtures("workers_of_others")
 def test_the_examples_of_the_documentation(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     storage = {"url": site.archive.bucket.url, "endpoint": site.archive.bucket.s3.endpoint}
@@ -254,47 +195,10 @@ def test_the_examples_of_the_documentation(site: Site, tmp_path: Path, capsys: p
 # --- what is asked for
 
 
-def test_partitions(site: Site) -> None:
-    stored = site.stored("orders")
-    assert site.read("orders", partitions="1-3") == {3: stored[3]}
-    assert site.read("orders", partitions="1") == {}
-
-
 def test_offsets(site: Site) -> None:
     stored = site.stored("orders")
     assert site.read("orders", offsets="0:199-400,3:590-") == {0: stored[0][199:401], 3: stored[3][590:]}
     assert site.read("orders", offsets="3:7") == {3: stored[3][7:8]}
-
-
-def test_times_are_inclusive(site: Site) -> None:
-    found = site.read("moments", from_=MOMENT_MS + 5000, until="2023-11-15T00:13:40+02:00", partitions=0)
-    assert found == {0: MOMENTS[5:21]}
-
-
-def test_a_record_without_a_time_lies_in_no_range(site: Site) -> None:
-    assert offsets_of(site.load("moments", partitions=0, until=MOMENT_MS + 10**9)) == list(range(100))
-
-
-def test_lives_do_not_mix(site: Site) -> None:
-    assert site.read("recreated") == site.stored("recreated@1")
-    assert site.read("recreated", life=0) == site.stored("recreated")
-
-
-def test_a_child_life_goes_on_from_its_parent(site: Site, seed: int) -> None:
-    parent, child = site.stored("cut"), some_records(seed + 2, 20, first_offset=25)
-    assert site.read("cut") == {0: [*parent[0][:25], *child], 1: parent[1]}
-    assert site.read("cut", life=0) == parent
-    assert site.read("cut", offsets="0:24-25") == {0: [parent[0][24], child[0]]}
-
-
-def test_shadowed_records_come_once(site: Site, seed: int) -> None:
-    records = some_records(seed, 30)
-    site.archive.write_topic_fact("shadowed")
-    site.archive.put("shadowed", 0, records, each=10)
-    site.archive.put("shadowed", 0, records[5:20], each=15, base=5)
-    assert site.read("shadowed", onDamage="skip") == {0: records}
-    with pytest.raises(Exception, match="their facts do not tell whether they are the same records"):
-        site.read("shadowed")
 
 
 @pytest.mark.parametrize(
@@ -372,11 +276,6 @@ def test_filters_are_not_pushed_unless_asked_for(site: Site) -> None:
         assert site.load("moments", pushFilters="true").where("offset < 5").count() == 10
 
 
-def test_an_empty_selection_by_options_and_filters(site: Site) -> None:
-    with setting(site.spark, PUSHDOWN, "true"):
-        assert site.load("moments", offsets="0:0-9", pushFilters="true").where("offset > 9").count() == 0
-
-
 def test_tasks(site: Site) -> None:
     assert site.load("moments").rdd.getNumPartitions() == 2  # never two partitions of Kafka in one task
     finer = site.load("moments", minPartitions=4)
@@ -401,42 +300,6 @@ def test_v1_objects(site: Site, topic: str, schema: str, seed: int) -> None:
     assert site.read(topic, offsets="0:99-101", verify="digest") == {0: records[99:102]}
 
 
-def test_v1_objects_by_java(site: Site, topic: str, tmp_path: Path, seed: int) -> None:
-    records = [replace(one, offset=50 + at) for at, one in enumerate(old_records(seed, 100))]
-    (tmp_path / "s.avro").write_bytes(old_file(records, topic, 0))
-    options = {"avroSchema": load_schema(RECORD_V1_NULLABLE)}
-    frame = site.spark.read.format("avro").options(**options).load(str(tmp_path / "s.avro")).coalesce(1)
-    frame.write.format("avro").options(**options).save(str(tmp_path / "java"))
-    (body,) = (tmp_path / "java").glob("*.avro")
-    site.archive.store.put_if_absent(old_key(topic, 0, 50), body.read_bytes(), {}, kind=ObjectKind.SEGMENT)
-    found = site.read(topic)[0]
-    assert [replace(one, headers=tuple(sorted(one.headers))) for one in found] == [
-        replace(one, headers=tuple(sorted(one.headers)))
-        for one in records  # Java's map has an order of its own
-    ]
-
-
-def test_v1_objects_below_ours(site: Site, topic: str, proxy: FaultyS3) -> None:
-    old = [Rec(at, MOMENT_MS + at, -1, b"k", b"old %d" % at) for at in range(100, 120)]
-    new = [Rec(at, MOMENT_MS + at, 0, b"k", b"new %d" % at) for at in range(120, 140)]
-    for start in (0, 10):
-        put_old(site, topic, old[start : start + 10])
-    put_old(site, topic, old[:5], partition=3)
-    site.archive.write_topic_fact(topic)
-    site.archive.put(topic, 0, new, each=10, base=120)
-    assert site.read(topic) == {0: [*old, *new], 3: old[:5]}
-    assert site.read(topic, partitions=0, from_=MOMENT_MS + 119, until=MOMENT_MS + 120) == {0: [old[19], new[0]]}
-
-    def cost(**options: object) -> int:
-        proxy.requests.clear()
-        site.load(topic, endpoint=proxy.endpoint, columns="offset", **options).collect()
-        return proxy.requests["GET"] - GETS_OF_PLANNING - 3  # the ends of the three that have no facts
-
-    assert cost() == 5
-    assert cost(offsets="0:110-125") == 2
-    assert cost(partitions=0, until=MOMENT_MS + 110) == 2  # whose times nobody knows
-
-
 def test_a_v1_object_that_is_broken_behind_its_first_block_gives_nothing(site: Site, topic: str) -> None:
     """Neither to who skips it nor, before that is known, to who looks for the last of each key."""
     large = bytes(ARROW_BATCH_BYTES // 10)
@@ -458,7 +321,7 @@ def test_a_v1_object_that_is_broken_behind_its_first_block_gives_nothing(site: S
 @pytest.fixture
 def damaged(site: Site, topic: str, seed: int) -> tuple[str, list[str], list[Rec]]:
     """A topic of four objects of ten records, uncompressed, and their keys."""
-    records = [replace(record, value=b"a value %d" % record.offset) for record in some_records(seed)]
+    records = [replace(record, value=b"a value %d" % record.offset) for record in generate(seed, 40, big_bytes=2000)]
     site.archive.write_topic_fact(topic)
     return topic, site.archive.put(topic, 0, records, each=10, codec=BlockCodec.NULL), records
 

@@ -48,13 +48,6 @@ ValueError: many
 lines of it
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:645)"""
-KILLED = f"""{ABORTED}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
-\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:678)
-Caused by: java.io.EOFException
-\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)"""
-MEMORY = (
-    f"{ABORTED}java.lang.OutOfMemoryError: Java heap space\n\tat java.base/java.util.Arrays.copyOf(Arrays.java:3537)"
-)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +56,6 @@ MEMORY = (
         (DAEMON, "RuntimeError: this numpy is none"),
         (TASK, "ValueError: many"),
         (TASK.replace("PythonException: \n", "PythonException: "), "ValueError: many"),
-        (KILLED, "Python worker exited unexpectedly (crashed)"),
-        (MEMORY, "Java heap space"),
         ("org.apache.spark.SparkException: \nSpark was shut down", "Spark was shut down"),
         ("", "it does not say why"),
     ],

@@ -1,13 +1,20 @@
 """A Spark session of the tests, and the credentials of a bucket."""
 
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
 
-from tests.support.brokers import Bucket
+from archiver.spark.session.spark_session import SQL_SETTINGS, TALKING_LOGGERS
+from tests.support.brokers import S3, Bucket
+from tests.support.bucket_archive import BucketArchive
+from tests.support.foreign_reader import s3_client
 from tests.support.round_trip import environment_of
 
 DAEMON = "spark.python.daemon.module"
@@ -35,3 +42,23 @@ def lend_bucket(bucket: Bucket, context: SparkContext, patch: pytest.MonkeyPatch
         patch.setenv(name, text)
     patch.setattr(context, "pythonExec", sys.executable)
     patch.setattr(context, "environment", {**context.environment, **credentials})
+
+
+def sql_session(spark: SparkSession) -> SparkSession:
+    """A session of its own, as a process has it that asks by SQL."""
+    session = spark.newSession()
+    for name, text in SQL_SETTINGS.items():
+        session.conf.set(name, text)
+    return session
+
+
+@contextmanager
+def lent_archive(s3: S3, spark: SparkSession, spool: Path) -> Iterator[BucketArchive]:
+    """An archive in a new bucket, whose credentials Spark's workers have."""
+    bucket = Bucket(s3, f"spark-{uuid.uuid4().hex[:12]}")
+    s3_client(bucket).create_bucket(Bucket=bucket.name)
+    with pytest.MonkeyPatch.context() as patch:
+        for logger in TALKING_LOGGERS:
+            patch.setattr(PySparkLogger.getLogger(logger), "disabled", True)
+        lend_bucket(bucket, spark.sparkContext, patch)
+        yield BucketArchive(bucket, spool)

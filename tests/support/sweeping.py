@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 from archiver.archive.format.handle import Archive
+from archiver.archive.notes.swept import read_swept
 from archiver.upkeep.retention.planning.survey import PartitionSweep
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
 from archiver.upkeep.retention.sweeping.sweep import StillHolds, Swept, TopicWork, sweep_topics
+from archiver.upkeep.retention.sweeping.swept_corrections import take_back_all
 
 
 def sweep_topic(
@@ -17,6 +19,7 @@ def sweep_topic(
     look: StillHolds = lambda _: "",
 ) -> Swept:
     """No time of others is waited for, unless it is said."""
+    take_back_all(archive, read_swept(archive, topic.topic), left_alone_ms)
     (done,) = sweep_topics(
         archive, [TopicWork(topic, still_holds, look, ensure)], left_alone_ms=left_alone_ms, at_once=1
     )

@@ -13,7 +13,6 @@ import marshal
 import os
 import sysconfig
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError
@@ -122,9 +121,7 @@ def pack_environment(
     found.append(_PackedFile(name="bin/python", source=launcher.encode(), is_program=True))
     found.append(_PackedFile(name="environment.json", source=json.dumps(about, indent=1).encode()))
     entries = {entry.name: entry for entry in found}  # related packages may share a file
-    stored_bytes, unpacked_bytes, sha256 = _write_whole(
-        target, entries.values(), overwrite=overwrite, report_step=report_step
-    )
+    stored_bytes, unpacked_bytes, sha256 = _write_whole(target, entries.values(), report_step)
     return PackedEnvironment(
         path=target,
         stored_bytes=stored_bytes,
@@ -271,26 +268,22 @@ def _refuse_what_is_there(target: Path, *, overwrite: bool) -> None:
 
 
 def _write_whole(
-    target: Path, entries: Iterable[_PackedFile], *, overwrite: bool, report_step: Callable[[str], None]
+    target: Path, entries: Iterable[_PackedFile], report_step: Callable[[str], None]
 ) -> tuple[int, int, str]:
     """Write beside the target, and rename at the end. Returns packed and unpacked size in bytes, and the SHA-256."""
-    unfinished: Path | None = None
+    unfinished = target.with_name(f".{target.name}-{os.getpid()}")
     try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
-            unfinished = Path(file.name)
+        with unfinished.open("xb") as file:
             unpacked_bytes = _write_tar(file, sorted(entries, key=lambda entry: entry.name), report_step)
         with unfinished.open("rb") as written:
             sha256 = hashlib.file_digest(written, "sha256").hexdigest()
-        _refuse_what_is_there(target, overwrite=overwrite)
-        unfinished.chmod(0o666 & ~_umask())
         return unfinished.replace(target).stat().st_size, unpacked_bytes, sha256
     except OSError as error:
         raise ArchiverError(
             f"{target}: cannot be written: {error.strerror}; name a file elsewhere, or make room"
         ) from error
     finally:
-        if unfinished is not None:
-            unfinished.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 def _write_tar(file: IO[bytes], entries: Sequence[_PackedFile], report_step: Callable[[str], None]) -> int:
@@ -313,9 +306,3 @@ def _write_tar(file: IO[bytes], entries: Sequence[_PackedFile], report_step: Cal
 
 def _size(entry: _PackedFile) -> int:
     return len(entry.source) if isinstance(entry.source, bytes) else entry.source.stat().st_size
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +28,7 @@ from archiver.interrupt import ENDING
 from archiver.process.running.workers import workers
 from archiver.spark.session.class_cache import options_of_spark
 from archiver.spark.session.failure import jvm_errors_as_ours
-from archiver.spark.session.isolation import UMASK, leave_to, private_folder, settings_of, temporary_folder
+from archiver.spark.session.isolation import UMASK, leave_to, private_folder, settings_of
 from archiver.spark.session.jvm_user import log_in, options_of_user
 from archiver.spark.session.spark_submit import start_submitted
 
@@ -75,9 +76,9 @@ _stops: list[threading.Thread] = []
 @contextmanager
 def open_session(name: str, java_options: Sequence[str] | None = None) -> Iterator[Callable[[], "SparkSession"]]:
     """Start Spark as open_context does, and give a session for SQL instead of a context."""
-    with temporary_folder() as folder:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # Spark creates the folder of its tables at once, by default in the current folder.
-        settings = {"spark.sql.catalogImplementation": "in-memory", "spark.sql.warehouse.dir": str(folder)}
+        settings = {"spark.sql.catalogImplementation": "in-memory", "spark.sql.warehouse.dir": folder}
         with open_context(name, settings, java_options) as start_spark:
             yield lambda: open_sql(start_spark())
 

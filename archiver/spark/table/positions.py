@@ -25,10 +25,12 @@ _ROWS_A_BATCH: Final = 1 << 16
 _LAST_MOMENT_MS: Final = LAST_LONG // 1000  # of a timestamp of Spark
 
 
-def read_positions(options: PositionOptions, given_up: Collection[str] = ()) -> Iterator["pa.RecordBatch"]:
+def read_positions(
+    options: PositionOptions, schema: "pa.Schema", given_up: Collection[str]
+) -> Iterator["pa.RecordBatch"]:
     """Read the positions as of a time. A missing part ends the read, or is left out with a warning.
 
-    `given_up`: missing parts that were reported before.
+    `schema`: of the wanted columns. `given_up`: missing parts that were reported before.
     """
     found, problems = _read(options)
     new = [problem for problem in problems if problem not in given_up]
@@ -38,7 +40,7 @@ def read_positions(options: PositionOptions, given_up: Collection[str] = ()) -> 
         log.warning("skipped: %s", problem)
     positions = found.positions
     for start in range(0, len(positions), _ROWS_A_BATCH):
-        yield _batch(positions[start : start + _ROWS_A_BATCH], options.columns)
+        yield _batch(positions[start : start + _ROWS_A_BATCH], schema)
 
 
 def survey_positions(options: PositionOptions) -> tuple[str, ...]:
@@ -55,21 +57,10 @@ def _read(options: PositionOptions) -> tuple["ShownGroups", list[str]]:
     return found, problems
 
 
-def _batch(positions: Sequence["ShownPosition"], columns: Sequence[str]) -> "pa.RecordBatch":
+def _batch(positions: Sequence["ShownPosition"], schema: "pa.Schema") -> "pa.RecordBatch":
     import pyarrow as pa  # noqa: PLC0415 - as above
 
-    kinds = _kinds()
-    schema = pa.schema([pa.field(name, kinds[name], nullable=name not in ALWAYS_THERE) for name in columns])
-    return pa.record_batch([pa.array(map(_VALUES[name], positions), kinds[name]) for name in columns], schema)
-
-
-def _kinds() -> dict[str, "pa.DataType"]:
-    import pyarrow as pa  # noqa: PLC0415 - as above
-
-    moment = pa.timestamp("us", tz="UTC")
-    texts = dict.fromkeys(("group", "topic", "state", "metadata", "source"), pa.string())
-    numbers = {"life": pa.int32(), "partition": pa.int32(), "leaderEpoch": pa.int32()}
-    return {**texts, **numbers, "offset": pa.int64(), "lag": pa.int64(), "committed": moment, "removed": moment}
+    return pa.record_batch([pa.array(map(_VALUES[one.name], positions), one.type) for one in schema], schema)
 
 
 ALWAYS_THERE: Final = frozenset({"group", "topic", "partition", "state", "source"})

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -199,7 +200,9 @@ class PositionReader(DataSourceReader):
         """Read the one task's rows."""
         if not isinstance(partition, PositionsPartition):
             return iter(())
-        return read_positions(partition.options, self._given_up)
+        options = partition.options
+        schema = to_arrow_schema(StructType([POSITION_FIELDS[name] for name in options.columns]))
+        return read_positions(options, schema, self._given_up)
 
 
 class PushingReader(Reader):

@@ -12,20 +12,15 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
-from confluent_kafka.admin._acl import AclOperation as Op
-from confluent_kafka.admin._resource import ResourceType as Kind
 
-from archiver.demo.sandbox import fetch_kafka
 from archiver.process.machine.edition import edition
-from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY, Broker
+from tests.support.brokers import REPOSITORY, Broker
 from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.raw_produce import produce_records
 from tests.support.records import Rec, generate
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
-from tests.support.secure_broker import Certificates, SecureBroker
 from tests.support.submits import CLUSTER, Submits, bare_python, by_project, complaints, result_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -214,30 +209,6 @@ def test_executors_that_reach_no_store_are_told_before_a_topic_is_created(
     assert "no credentials; set AWS_ACCESS_KEY_ID" in complaint
     assert "the driver can: give executors the same" in complaint
     assert_unchanged(broker_41, topic, site)
-
-
-@pytest.mark.long
-def test_executors_that_reach_no_broker_are_told_before_a_topic_is_created(
-    broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path, seed: int
-) -> None:
-    """A key of the kafka: section that only the driver's folder can resolve."""
-    archived(broker_41, topic, site, seed, partitions=2)
-    submits, confs = by_project(site)
-    renamed = ("restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back")
-    host = socket.gethostname()
-    certificates = Certificates.make(tmp_path / "certificates")
-    with SecureBroker(fetch_kafka(KAFKA_41, CACHE), tmp_path / "secure", certificates) as secure:
-        secure.grant((Kind.TOPIC, "*", Op.ALL), (Kind.BROKER, "kafka-cluster", Op.ALL), user="*")
-        shutil.copy(certificates.ca, site.folder / "ca.pem")
-        kafka = {"bootstrap.servers": secure.address("TLS"), "security.protocol": "ssl", "ssl.ca.location": "ca.pem"}
-        (site.folder / "target.yaml").write_text(yaml.safe_dump({"kafka": kafka}))
-        done = submits.run_by_project(*renamed, confs=confs)
-        complaint, _ = complaints(done)
-        assert done.returncode == 2, complaint
-        assert complaint.startswith(f"archiver: on executor {host}: ")
-        assert "ca.pem" in complaint
-        assert "the driver can: give executors the same files" in complaint
-    assert keys_in(site.bucket, "control/restores/") == []
 
 
 @pytest.mark.long

@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from archiver.archive.notes.holds import Hold, add_hold
 from archiver.archive.notes.sweeps import read_last_report
 from archiver.archive.notes.swept import SweptPlace, read_swept
 from archiver.config.model import ArchiverConfig
@@ -12,7 +11,6 @@ from archiver.spark.retention import run_retention
 from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
 from tests.support.brokers import Broker
 from tests.support.faulty_s3 import Fault, FaultyS3
-from tests.support.foreign_reader import s3_client
 from tests.support.kafka_topics import create_topic
 from tests.support.processes import end_of
 from tests.support.real_sweeps import DAY_MS, archive_of, cut, produce_aged, read_kept, start_sweep, sweep
@@ -98,28 +96,3 @@ def test_a_listing_that_breaks_off_half_way_deletes_nothing_of_its_partition(
         assert (left[0], len(left[1])) == ([4], PAGE + 5)
         assert run_retention(config, SweepRequest(agreed=True)).is_complete
     assert left_of(site, topic) == {0: [4], 1: [PAGE + 4]}
-
-
-def test_in_a_bucket_with_versions_a_sweep_can_be_undone(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    """As the runbook says: held, then the delete markers go; the next sweep takes back what counts as swept."""
-    client, name = s3_client(site.bucket), site.bucket.name
-    client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
-    archive_two_partitions(broker_41, topic, site)
-    before = read_kept(site.bucket, topic)
-    assert sweep(site, broker_41.bootstrap, topic, agreed=True).is_complete
-    assert left_of(site, topic) == {0: [4], 1: [4]}
-    add_hold(archive_of(site), Hold(name="undo", topics=topic, reason="by mistake", by="me", added_ms=0))
-    listed = client.list_object_versions(Bucket=name, Prefix=f"topics/{topic}/")
-    markers = [one for one in listed["DeleteMarkers"] if one["IsLatest"]]
-    assert len(markers) == 8
-    for one in markers:
-        client.delete_object(Bucket=name, Key=one["Key"], VersionId=one["VersionId"])
-    assert read_kept(site.bucket, topic) == before
-    found = site.verify(broker_41.bootstrap, [topic], against_kafka=True)
-    assert found.is_whole
-    assert not [note for note in found.notes if "a retention sweep took them" in note]
-    assert sweep(site, broker_41.bootstrap, topic, agreed=True).is_complete
-    assert read_kept(site.bucket, topic) == before
-    assert not any(read_swept(archive_of(site), topic).values())
-    client.delete_object(Bucket=name, Key=markers[0]["Key"])  # now a loss shows as one
-    assert not site.verify(broker_41.bootstrap, [topic]).is_whole

@@ -1,6 +1,5 @@
 """Sweeps while a backup writes: killed at each effect, and with writers whose objects come when their offsets were swept long ago."""
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -15,11 +14,10 @@ from archiver.spark.verify import VerifyResult
 from archiver.upkeep.object_check import Level
 from tests.support.brokers import KAFKA_41, StartBroker
 from tests.support.faulty_s3 import Fault, FaultyS3
-from tests.support.foreign_reader import read_segments
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, producer_of
-from tests.support.processes import end_of, state_of
+from tests.support.processes import end_of
 from tests.support.real_sweeps import (
     DAY_MS,
     EAGER,
@@ -155,46 +153,3 @@ def test_an_object_that_comes_when_its_offsets_were_swept(
     until_swept(site, eager, topic)
     assert bases(site, topic) == [6, 7, 8, 9, 10]
     assert site.verify(eager.bootstrap, [topic], against_kafka=True).is_whole
-
-
-def test_a_writer_that_stood_still_before_a_put_while_its_offsets_were_swept(
-    eager: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    """It hears nothing for longer than its session: another one archives the same records, and a sweep takes them.
-
-    Where in its put it stands still, nobody can say. So the one object may come, or the writer sees that others went on.
-    """
-    create_topic(eager.bootstrap, topic, 1, KEEP_ALL)
-    config = service_config(site, eager.bootstrap, topic, group=topic)
-    with running(site, config, "slept", ARCHIVER_FAILPOINT="segment.closed:2:stop") as slept:
-        produce_aged(eager.bootstrap, topic, [9 * DAY_MS] * 3)
-        eventually(lambda: bases(site, topic) == [0])
-        produce_aged(eager.bootstrap, topic, [8 * DAY_MS] * 3)
-        eventually(lambda: state_of(slept.process.pid) == "T")
-        with running(site, config, "other") as other:
-            eventually(lambda: bases(site, topic) == [0, 3])
-            for age in (7, 6, 5):
-                before = len(bases(site, topic))
-                produce_aged(eager.bootstrap, topic, [age * DAY_MS] * 3)
-                eventually(lambda before=before: len(bases(site, topic)) > before)  # type: ignore[misc]
-            eventually(lambda: read_kept(site.bucket, topic)[0].end == 15)
-            set_configs(eager, topic, retention_ms=str(DAY_MS))
-            cut(eager, topic, 15)
-            until_swept(site, eager, topic)
-            left = bases(site, topic)
-            assert len(left) == 1
-            os.kill(slept.process.pid, signal.SIGCONT)
-            eventually(lambda: other.is_ready() and slept.is_ready())
-            produce_aged(eager.bootstrap, topic, [1000] * 4)
-            eventually(lambda: read_kept(site.bucket, topic)[0].end == 19)
-            assert (other.stop(), slept.stop()) == (0, 0)
-    segments = read_segments(site.bucket, topic)
-    came_back = [one for one in segments if one.base < left[0]]
-    assert [(one.base, one.next) for one in came_back] in ([], [(3, 6)])
-    new = segments[len(came_back) :]
-    assert [one.base for one in new] == [left[0], *(one.next for one in new[:-1])]
-    assert site.verify(eager.bootstrap, [topic], Level.RECORDS, against_kafka=True).is_whole
-    assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
-    assert_restored(site, eager.bootstrap, topic, java_oracle)
-    until_swept(site, eager, topic, {"min-object-age": "24h"})
-    assert len(bases(site, topic)) == len(segments)

@@ -11,10 +11,9 @@ from archiver.config.model import ArchiverConfig
 from archiver.spark.retention import run_retention
 from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
 from tests.support.brokers import Broker
-from tests.support.foreign_reader import s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic
-from tests.support.real_sweeps import DAY_MS, archive_of, bases, cut, produce_aged, sweep, until_swept
+from tests.support.real_sweeps import DAY_MS, bases, cut, produce_aged, sweep, until_swept
 from tests.support.records import without_offsets
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.target_topics import set_configs
@@ -96,27 +95,3 @@ def test_a_restore_that_was_planned_too_long_ago_says_what_went_and_why(
     assert f"{gone}: was listed, and is gone: a retention sweep took all objects within the offsets 0-3" in error
     delete_topic(bootstrap, f"{topic}.back")
     assert site.restore(bootstrap, restore_id="new", **asked).failure is None
-
-
-def test_an_unreadable_plan_keeps_its_topic(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    """A plan whose topic is not known keeps all topics."""
-    bootstrap = broker_41.bootstrap
-    create_topic(bootstrap, topic, 1, KEEP_ALL)
-    produce_aged(bootstrap, topic, [age * DAY_MS for age in range(5, 0, -1)])
-    site.back_up(bootstrap, topic, records=1)
-    cut(broker_41, topic, 4)
-    set_configs(broker_41, topic, retention_ms=str(DAY_MS))  # not before: the broker would be first
-    bucket, store = site.bucket, archive_of(site).store
-    key = "control/restores/mine/back/plan/000000.json"
-    time.sleep(1.1)
-    for content, why in (
-        (b'{"format": 1, "source": "%s", "partitions": 7}' % topic.encode(), "does not tell what of it"),
-        (b"{", "does not tell what of it"),
-    ):
-        s3_client(bucket).put_object(Bucket=bucket.name, Key=key, Body=content)
-        found = until_swept(site, broker_41, topic)
-        assert [why in one.why for one in found.plan.kept if one.topic == topic] == [True]
-        assert bases(site, topic) == [0, 1, 2, 3, 4]
-    store.delete([key])
-    until_swept(site, broker_41, topic)
-    assert bases(site, topic) == [4]

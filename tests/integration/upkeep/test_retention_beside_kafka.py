@@ -15,14 +15,11 @@ from tests.support.real_sweeps import (
     EAGER,
     assert_archived,
     assert_restored,
-    bases,
     cut,
-    log_start,
     produce_aged,
     until_swept,
 )
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
-from tests.support.service import eventually
 from tests.support.target_topics import set_configs
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
@@ -38,57 +35,6 @@ def eager(shared_broker: StartBroker) -> KafkaBroker:
 
 def days(*ages: float) -> list[int]:
     return [round(age * DAY_MS) for age in ages]
-
-
-def test_a_purge_by_config_takes_nothing_from_the_archive(
-    eager: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    """Within retention.grace the longest policy counts that a sweep has seen: also for sweeps while the topic is purged."""
-    create_topic(eager.bootstrap, topic, 1, ROLLING | {"retention.ms": str(20 * DAY_MS)})
-    site_grace = {"grace": "7d"}
-    produce_aged(eager.bootstrap, topic, days(*range(19, 9, -1)))
-    site.back_up(eager.bootstrap, topic, records=1)
-    until_swept(site, eager, topic, site_grace)
-    set_configs(eager, topic, retention_ms="1000")
-    eventually(lambda: log_start(eager, topic) == 10)
-    until_swept(site, eager, topic, site_grace)
-    assert bases(site, topic) == list(range(10))
-    set_configs(eager, topic, retention_ms=str(20 * DAY_MS))
-    produce_aged(eager.bootstrap, topic, days(3, 2, 1))
-    site.back_up(eager.bootstrap, topic, records=1)
-    until_swept(site, eager, topic, site_grace)
-    assert bases(site, topic) == list(range(13))
-    assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
-    assert_restored(site, eager.bootstrap, topic, java_oracle)
-    # Not so without a memory: the same purge, and a sweep that is to forget at once.
-    set_configs(eager, topic, retention_ms="1000")
-    eventually(lambda: log_start(eager, topic) == 13)
-    until_swept(site, eager, topic, {"grace": 0})
-    assert bases(site, topic) == [12]
-
-
-def test_a_topic_that_is_compacted_and_deleted(
-    eager: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    """The broker has fewer records than the archive, for it keeps the last of each key."""
-    policy = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.01", "min.compaction.lag.ms": "0"}
-    create_topic(eager.bootstrap, topic, 1, ROLLING | policy)
-    produce_aged(eager.bootstrap, topic, days(*range(20, 0, -1)))
-    site.back_up(eager.bootstrap, topic, records=1)
-    eventually(lambda: len(java_oracle.consume(eager.bootstrap, topic).records[0]) < 10)
-    set_configs(eager, topic, retention_ms=str(int(4.5 * DAY_MS)))
-    cut(eager, topic, 12)
-    until_swept(site, eager, topic)
-    kept = assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
-    assert log_start(eager, topic) >= kept[0].records[0].offset >= 12
-    assert site.verify(eager.bootstrap, [topic], against_kafka=True).is_whole
-    set_configs(eager, topic, cleanup_policy="compact")
-    set_configs(eager, topic, retention_ms="1000")  # neither limit applies to a topic that is not deleted
-    before = keys_in(site.bucket, "topics/")
-    result = until_swept(site, eager, topic)
-    assert [one.why for one in result.plan.kept if one.topic == topic] == ["it keeps its records for ever"]
-    assert keys_in(site.bucket, "topics/") == before
-    assert_archived(site.bucket, eager.bootstrap, topic, java_oracle)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,6 @@ from archiver.config.quantities import spell_time
 from archiver.upkeep.object_check import Level
 from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 from tests.integration.groups.test_group_positions import commit
-from tests.integration.groups.test_groups_restore import Stage
 from tests.integration.groups.test_groups_show import commit_in_transaction, shown
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values
@@ -145,24 +144,3 @@ def test_positions_stay_what_they_were_as_of_all_times_that_are_kept(
     assert all_shown(history, capsys) == before
     site.back_up_with(broker.bootstrap, topic, groups="topic", segment={"records": 2})
     assert all_shown(history, capsys)[1:] == before[1:]
-
-
-def test_a_restore_sets_groups_as_before_the_sweep(
-    new_broker: StartBroker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broker = new_broker(KAFKA_41)
-    stage = Stage(broker, topic, site, capsys, groups="topic")
-    time.sleep(1.1)
-    at_ms = now_ms()
-    for number in range(3):
-        commit(broker, f"{topic}.later", ClientPartition(topic, 0, number))
-        commit(broker, stage.elsewhere, ClientPartition(f"{topic}.other", 0, 0))
-        site.back_up_with(broker.bootstrap, topic, groups="topic", segment={"records": 1})
-    time.sleep(1.1)
-    asked = {"topics": "__consumer_offsets", "now_ms": at_ms + 1000, "agreed": True}
-    _, done = (sweep(site, broker.bootstrap, topic, {"groups": "1s"}, **asked) for _ in range(2))
-    assert done.is_complete
-    assert any(one.deleted for one in done.swept)
-    restored = stage.restore()
-    assert (restored.exit_code, restored.told) == (0, "")
-    assert (stage.offsets(stage.early), stage.offsets(stage.within)) == ({0: 0}, {0: 15, 1: 40, 2: 39})

@@ -15,7 +15,7 @@ from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
 from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 from tests.support.brokers import Broker, StartBroker
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, delete_topic, producer_of, recreate_topic
+from tests.support.kafka_topics import create_topic, producer_of, recreate_topic
 from tests.support.real_sweeps import DAY_MS, archive_of, bases
 from tests.support.round_trip import ArchiveSite
 
@@ -74,61 +74,7 @@ def restored(site: ArchiveSite, bootstrap: str, oracle: JavaOracle, topic: str, 
     return [(one.value or b"").decode() for one in found.get(0, [])]
 
 
-@pytest.fixture
-def aged(broker: Broker, topic: str, site: ArchiveSite) -> str:
-    """Ten records, the oldest ten days old, an object for each; the broker has them all."""
-    create_topic(broker.bootstrap, topic, configs={"retention.ms": str(20 * DAY_MS)})
-    archive_aged(site, broker.bootstrap, topic, list(range(10, 0, -1)))
-    assert bases(site, topic) == list(range(10))
-    return topic
-
-
 YOUNGEST = ["4 days", "3 days", "2 days", "1 days"]
-
-
-def test_a_topic_that_was_deleted_is_kept_until_the_configuration_says_otherwise(
-    broker: Broker, aged: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    sweep(site, broker.bootstrap, aged, gone_after(aged, "1d"))
-    assert not sweep(site, broker.bootstrap, aged, gone_after(aged, "1d"), agreed=True).plan.objects  # it is there
-    delete_topic(broker.bootstrap, aged)
-    kept = sweep(site, broker.bootstrap, aged, gone_after("another", "1d"), agreed=True)
-    assert whys(kept) == {
-        aged: "the cluster no longer has it; no entry of retention.gone says how long it is kept then"
-    }
-    assert waiting(sweep(site, broker.bootstrap, aged, gone_after(aged, "108h"))) == [aged]
-    assert bases(site, aged) == list(range(10))
-
-    assert sweep(site, broker.bootstrap, aged, gone_after(aged, "108h"), agreed=True).is_complete
-    assert bases(site, aged) == [6, 7, 8, 9]
-    assert site.verify(broker.bootstrap, [aged]).is_whole
-    assert restored(site, broker.bootstrap, java_oracle, aged) == YOUNGEST
-    assert waiting(sweep(site, broker.bootstrap, aged, gone_after(aged, "60h"))) == [aged]  # less than before
-    sweep(site, broker.bootstrap, aged, gone_after(aged, "1h"), agreed=True)
-    assert bases(site, aged) == [9]  # the newest never goes
-    assert restored(site, broker.bootstrap, java_oracle, aged) == YOUNGEST[3:]
-
-
-def test_a_topic_that_was_created_again_goes_by_its_policy_and_the_one_before_by_what_is_said_of_gone_ones(
-    broker: Broker, aged: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    recreate_topic(broker.bootstrap, aged, configs={"retention.ms": str(2 * DAY_MS + DAY_MS // 2)})
-    unseen = sweep(site, broker.bootstrap, aged, {}, agreed=True)
-    assert "no backup has seen the new one yet" in whys(unseen)[aged]
-    assert waiting(sweep(site, broker.bootstrap, aged, gone_after(aged, "180h"))) == [aged]
-    sweep(site, broker.bootstrap, aged, gone_after(aged, "180h"), agreed=True)
-    assert bases(site, aged) == list(range(3, 10))
-
-    archive_aged(site, broker.bootstrap, aged, [2, 2, 1], "days again")
-    kept = sweep(site, broker.bootstrap, aged, {}, agreed=True)
-    assert whys(kept)[f"{aged}@0"].startswith("it is of a topic that was created again; no entry of retention.gone")
-    found = sweep(site, broker.bootstrap, aged, gone_after(aged, "108h"), agreed=True)
-    assert whys(found) == {}
-    assert bases(site, aged) == [6, 7, 8, 9]
-    assert bases(site, f"{aged}@1") == [0, 1, 2]
-    assert site.verify(broker.bootstrap, [aged]).is_whole
-    assert restored(site, broker.bootstrap, java_oracle, aged, life=0) == YOUNGEST
-    assert restored(site, broker.bootstrap, java_oracle, aged) == ["2 days again", "2 days again", "1 days again"]
 
 
 def write_config(site: ArchiveSite, folder: Path, retention: dict[str, Any]) -> Path:

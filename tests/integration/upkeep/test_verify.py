@@ -28,7 +28,7 @@ from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.frames import frame_of, records_of
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.records import Rec
-from tests.support.round_trip import ArchiveSite, errors_of
+from tests.support.round_trip import ArchiveSite
 from tests.support.segments import NO_LIMIT, content_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
@@ -125,23 +125,6 @@ def test_what_kafka_has_is_there_and_what_came_later_is_told(broker: Broker, top
     assert compared(site, broker, topic) == (30, [], [f"{topic}-0: 7 offsets are not archived yet"])
 
 
-def test_transactions_are_compared_as_readers_see_them(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    create_topic(broker_41.bootstrap, topic)
-    producer = Producer({"bootstrap.servers": broker_41.bootstrap, "transactional.id": topic})
-    producer.init_transactions()
-    for number in range(6):
-        producer.begin_transaction()
-        for at in range(5):
-            producer.produce(topic, b"%d of %d" % (at, number), partition=0)
-        if number % 2:
-            producer.flush(30)  # what the broker has not begun cannot be aborted
-            producer.abort_transaction()
-        else:
-            producer.commit_transaction()
-    site.back_up(broker_41.bootstrap, topic, records=4)
-    assert compared(site, broker_41, topic) == (15, [], [])
-
-
 def test_a_record_at_another_offset_is_found(broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path) -> None:
     """The same records in the same order, as many, with the same first and last offset: one stands where a marker is."""
     create_topic(broker_41.bootstrap, topic)
@@ -175,73 +158,6 @@ def test_what_kafka_has_deleted_need_not_be_there(broker_41: Broker, topic: str,
     assert compared(site, broker_41, topic) == (17, [], [])
 
 
-def test_what_kafka_has_compacted_need_not_be_there_still(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    eager = {
-        "cleanup.policy": "compact",
-        "segment.ms": "100",
-        "min.cleanable.dirty.ratio": "0.001",
-        "max.compaction.lag.ms": "100",
-        "delete.retention.ms": "0",
-    }
-    create_topic(broker_41.bootstrap, topic, 1, eager)
-    producer = Producer({"bootstrap.servers": broker_41.bootstrap})
-    for number in range(60):
-        producer.produce(topic, b"%d" % number, key=b"%d" % (number % 5), partition=0)
-        producer.flush()
-    site.back_up(broker_41.bootstrap, topic, records=20)
-    deadline_s = time.monotonic() + 60
-    while (found := compared(site, broker_41, topic))[0] == 60:
-        assert time.monotonic() < deadline_s
-        producer.produce(topic, b"again", key=b"0", partition=0)  # rolls Kafka's segment, which is then compacted
-        producer.flush()
-        time.sleep(1)
-    assert not found[1]
-
-
-def test_an_object_that_is_gone_is_missed_twice(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker_41, topic, site)
-    store_of(site)[0].delete([object_keys(site, topic)[1]])
-    _, problems, _ = compared(site, broker_41, topic)
-    assert f"{topic}-0: Kafka has 10 records at offsets 10-19 that no object covers" in problems
-    assert any(f"{topic}-0: offsets 10-19 are missing from the archive" in one for one in problems)
-
-
-@pytest.mark.parametrize(
-    ("lost", "message"),
-    [
-        (slice(0, 2), "2 records that Kafka has are not in it, the first at offset 10"),
-        (slice(3, 4), "1 record that Kafka has is not in it, the first at offset 13"),
-        (None, "its records at offsets 10-19 are not those that Kafka has"),
-    ],
-)
-def test_an_object_without_a_fault_that_is_not_what_kafka_has_is_found(
-    broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path, lost: slice | None, message: str
-) -> None:
-    archived(broker_41, topic, site)
-    key = object_keys(site, topic)[1]
-    records = records_in(site, key)
-    if lost is None:
-        records[4] = replace(records[4], value=b"forged")
-    else:
-        del records[lost]
-    rewrite(site, key, tmp_path, records)
-    assert site.verify(broker_41.bootstrap, [topic], Level.RECORDS).is_whole
-    _, problems, _ = compared(site, broker_41, topic)
-    assert len(problems) == 1
-    assert message in problems[0]
-    assert key in problems[0]
-
-
-def test_records_in_front_of_the_first_one_are_missed(
-    broker_41: Broker, topic: str, site: ArchiveSite, tmp_path: Path
-) -> None:
-    archived(broker_41, topic, site)
-    key = object_keys(site, topic)[0]
-    rewrite(site, key, tmp_path, records_in(site, key)[3:])
-    _, problems, _ = compared(site, broker_41, topic)
-    assert any("3 records that Kafka has are not in it, the first at offset 0" in one for one in problems)
-
-
 def test_an_end_that_the_backup_has_committed_is_missed(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     """As when its newest object is lost before the index remembers it, or the index with it."""
     archived(broker_41, topic, site)
@@ -271,27 +187,6 @@ def test_an_end_that_the_backup_has_committed_is_missed(broker_41: Broker, topic
     assert f"{topic}-0: 7 offsets are not archived yet" in found.notes
     assert any("there is no index" in note for note in found.notes)
     assert verified(kept).is_whole
-
-
-def test_nobody_goes_on_where_changed_metadata_says(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    """The bytes are those that were written, and so is the ETag."""
-    archived(broker_41, topic, site)
-    produce_values(broker_41.bootstrap, topic, [b"later"] * 50)
-    store, _ = store_of(site)
-    key = object_keys(site, topic)[-1]
-    content, metadata = store.get(key) or (b"", {})
-    store.delete([key])
-    assert store.put_if_absent(key, content, {**metadata, "archiver-next": "70"}, kind=ObjectKind.FACT)
-    message = f"{key}: its facts are not those that were written"
-    errors = errors_of(site.back_up(broker_41.bootstrap, topic))
-    assert errors[topic, 0].startswith(message)
-    found = site.verify(broker_41.bootstrap, [topic])
-    assert len(found.problems) == 1
-    assert found.problems[0].startswith(message)
-    store.delete([key])
-    assert store.put_if_absent(key, content, metadata, kind=ObjectKind.FACT)
-    assert not errors_of(site.back_up(broker_41.bootstrap, topic))
-    assert compared(site, broker_41, topic) == (80, [], [])
 
 
 def test_who_asks_about_nothing_is_told(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

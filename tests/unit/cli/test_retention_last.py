@@ -54,38 +54,6 @@ def test_the_newest_report_is_told() -> None:
     ]
 
 
-def test_the_report_as_json() -> None:
-    row = last_row(REPORT)
-    assert (row["begun"], row["seconds"], row["complete"], row["refused"]) == ("2023-11-14T22:13:20Z", 4.5, False, 1)
-    assert row["topics"][0] == {
-        "topic": "orders",
-        "deleted": 3,
-        "deleted_records": 30,
-        "deleted_bytes": 300,
-        "because": {"old": 3},
-        "kept_because": {"young": 1},
-        "waits_for_yes": False,
-        "stopped": None,
-    }
-    assert [one["waits_for_yes"] for one in row["topics"]] == [False, False, True]
-    assert row["control"][0] == {
-        "kind": "notes",
-        "deleted_groups": 1,
-        "deleted": 5,
-        "deleted_bytes": 50,
-        "kept_because": {"young": 2},
-    }
-    assert row["kept"] == [{"topic": "gone", "why": "it was created again"}]
-    assert last_row(replace(REPORT, refused=0, topics={"orders": TOPIC}))["complete"]
-
-
-def test_a_sweep_that_asked_no_cluster_is_told_as_such() -> None:
-    said = "the last sweep asked no cluster: it went by retention.fixed"
-    for without_kafka in (False, True):
-        report = replace(REPORT, without_kafka=without_kafka)
-        assert (said in list(last_lines(report))) is last_row(report)["without_kafka"] is without_kafka
-
-
 def test_an_archive_without_a_sweep() -> None:
     assert list(last_lines(None)) == ["no sweep has left a report yet"]
     assert last_row(None) == {"begun": None}

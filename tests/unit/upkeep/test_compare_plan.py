@@ -1,8 +1,6 @@
 """From where on a partition is compared with Kafka: a hole that an object tells does not excuse what Kafka still has."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -11,12 +9,11 @@ from archiver.archive.format.store_clock import from_epoch_ms
 from archiver.archive.index.inventory import arrange
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.segment_facts import Hole, HoleCause
-from archiver.kafka.brokers.cluster import PartitionOffsets
-from archiver.upkeep.compare import _plan_partition
+from archiver.upkeep.compare import first_compared
 from tests.support.segments import facts_of
 
 
-def begin(cause: HoleCause, *, begun_late: bool, log_start: int = 0) -> int:
+def begin(cause: HoleCause, *, begun_late: bool) -> int:
     """Where the comparison begins. The first object says that it could not read offsets 0 to 39."""
     hole = Hole(first_offset=0, last_offset=39, cause=cause)
     facts = replace(facts_of(0, 50), first=40, holes=(hole,), records=10)
@@ -28,18 +25,7 @@ def begin(cause: HoleCause, *, begun_late: bool, log_start: int = 0) -> int:
         put_at=from_epoch_ms(0),
         facts=facts,
     )
-    topic: Any = SimpleNamespace(topic="t", partitions={0: arrange([segment])}, copies={})
-    task = _plan_partition(
-        cast("Any", None),
-        cast("Any", None),
-        topic,
-        cast("Any", SimpleNamespace(topic_id="T")),
-        0,
-        PartitionOffsets(log_start=log_start, high_watermark=50, last_stable=50, leader_epoch=0),
-        begun_late=begun_late,
-    )
-    assert task is not None
-    return task.log.start
+    return first_compared(arrange([segment]).readable, begun_late=begun_late)
 
 
 def test_a_backup_that_began_late_is_compared_from_there() -> None:
@@ -51,4 +37,3 @@ def test_a_backup_that_began_late_is_compared_from_there() -> None:
 )
 def test_no_other_hole_excuses_what_kafka_still_has(cause: HoleCause, begun_late: bool) -> None:
     assert begin(cause, begun_late=begun_late) == 0
-    assert begin(cause, begun_late=begun_late, log_start=40) == 40

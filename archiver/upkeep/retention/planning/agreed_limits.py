@@ -1,10 +1,7 @@
 """The limits that a sweep compares with: those of the last agreement, and longer ones that sweeps have seen since."""
 
-from dataclasses import replace
-from threading import Lock
-
 from archiver.archive.format.handle import Archive
-from archiver.archive.notes.applied_limits import AppliedLimits, change_applied
+from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, change_applied
 from archiver.errors import NotWholeError
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits, longest
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms
@@ -20,7 +17,7 @@ def cancel_shorter(archive: Archive, seen: AppliedLimits) -> None:
 
     def decide(latest: AppliedLimits | None) -> AppliedLimits | None:
         limits = longest([limits_of_applied(latest), limits_of_applied(seen)])
-        return None if latest is None else applied_of(seen, limits)
+        return None if latest is None else applied_of(seen.topic, seen.life, seen.whose, limits)
 
     change_applied(archive, seen.stream, decide)
 
@@ -36,33 +33,18 @@ def note_agreed(archive: Archive, terms: TopicTerms) -> str:
         refusal = "another sweep has seen since that it keeps more; the next sweep plans it again" if is_longer else ""
         return None if is_longer else agreed
 
-    change_applied(archive, agreed.stream, decide)
+    try:
+        change_applied(archive, agreed.stream, decide)
+    except NotWholeError as error:  # of this topic: the others continue
+        return str(error)
     return refusal
 
 
-class AgreementNote:
-    """Notes an agreement when the first partition of a topic is swept."""
-
-    def __init__(self, archive: Archive, terms: TopicTerms) -> None:
-        self._archive = archive
-        self._terms = terms
-        self._lock = Lock()
-        self._refusal: str | None = None  # None: not tried yet
-
-    def __call__(self) -> str:
-        with self._lock:
-            if self._refusal is None:
-                try:
-                    self._refusal = note_agreed(self._archive, self._terms)
-                except NotWholeError as error:  # of this topic: the others continue
-                    self._refusal = str(error)
-            return self._refusal
-
-
 def applied_of_terms(terms: TopicTerms) -> AppliedLimits:
-    named = AppliedLimits(topic=terms.topic, life=terms.root, whose=terms.whose, ms=None, bytes=None, floor_ms=0)
-    return applied_of(named, terms.limits)
+    return applied_of(terms.topic, terms.root, terms.whose, terms.limits)
 
 
-def applied_of(named: AppliedLimits, limits: Limits) -> AppliedLimits:
-    return replace(named, ms=limits.ms, bytes=limits.bytes, floor_ms=limits.floor_ms)
+def applied_of(topic: str, life: int, whose: LimitSource, limits: Limits) -> AppliedLimits:
+    return AppliedLimits(
+        topic=topic, life=life, whose=whose, ms=limits.ms, bytes=limits.bytes, floor_ms=limits.floor_ms
+    )

@@ -1,18 +1,15 @@
 """Surveys one partition for a sweep: lists it, reads facts of expired objects, and plans deletions. Deletes nothing."""
 
 import sys
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import zip_longest
 
 from archiver.archive.format.handle import Archive, patient_archive_of
-from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.format.store_clock import epoch_ms
-from archiver.archive.notes.swept import OffsetRanges, SweptPlace
+from archiver.archive.notes.swept import OffsetRanges
 from archiver.archive.notes.topics import Stretch, topic_stream
 from archiver.archive.segments.listing import ListedSegment, list_directory
 from archiver.archive.segments.segment_facts import SegmentFacts, check_named, facts_from_metadata
@@ -24,6 +21,7 @@ from archiver.upkeep.retention.planning.limits import Limits
 from archiver.upkeep.retention.planning.partition_plan import (
     ASKS_AT_ONCE,
     Answer,
+    Ask,
     AskedItem,
     GoingItem,
     LifeItems,
@@ -32,9 +30,8 @@ from archiver.upkeep.retention.planning.partition_plan import (
     Staying,
     judge_partition,
     main_items,
-    remembering,
 )
-from archiver.upkeep.retention.planning.shadowed import ShadowedItem, judge_shadowed
+from archiver.upkeep.retention.planning.shadowed import Recall, ShadowedItem, judge_shadowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +45,13 @@ class SurveyTask:
     lineage: tuple[Stretch, ...]
     terms: PartitionTerms
     swept_by: Limits  # of the last sweep that deleted
-    swept: Mapping[int, OffsetRanges] = field(default_factory=dict)  # swept ranges by life
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSweep:
     """The deletes of a partition. `unforeseen_bytes`: those that the former limits would have kept. Sizes are those of the listing.
 
-    `listed_bytes`: of all listed objects; bytes that another object has as well count once.
+    `listed_bytes`: of all listed objects.
     `shadowed` is deleted besides, without losing a record. `problems`: damaged covers.
     """
 
@@ -69,7 +65,6 @@ class PartitionSweep:
     unforeseen_bytes: int = 0
     shadowed: tuple[ShadowedItem, ...] = ()
     problems: tuple[str, ...] = ()
-    lives: Mapping[int, bool] = field(default_factory=dict)  # surveyed lives; True: with objects that count as swept
     error: str = ""  # why nothing is deleted
     stranger: str = ""  # an object with another topic id than its life: nothing of the topic is deleted
     # Of the offsets topic: a fold up to this offset, or further, replaces the deleted objects; 0: no fold is needed.
@@ -78,18 +73,8 @@ class PartitionSweep:
 
     @property
     def is_work(self) -> bool:
-        """Whether a delete or a correction of the swept set is planned."""
-        return bool(self.going or self.shadowed or self.swept_lives)
-
-    @property
-    def swept_lives(self) -> list[int]:
-        """Lives with objects that count as swept, and still exist."""
-        return [life for life, lies_swept in self.lives.items() if lies_swept]
-
-    @property
-    def places(self) -> list[SweptPlace]:
-        """The surveyed lives of the partition, as swept ranges name them."""
-        return [SweptPlace(self.topic, life, self.partition) for life in self.lives]
+        """Whether a delete is planned."""
+        return bool(self.going or self.shadowed)
 
     @property
     def objects(self) -> int:
@@ -114,9 +99,8 @@ def survey_partition(task: SurveyTask) -> PartitionSweep:
 def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
     """Survey a partition. Raises the error that prevents the survey."""
     lives = [_list_life(archive, task, stretch) for stretch in task.lineage]
-    with _asking(archive.store, _likely(lives, task.terms)) as asking:
-        told: dict[str, Answer] = {}
-        ask = remembering(partial(_ask_of_topic, asking, task), told)
+    with _asking(archive.store, _likely(lives, task.terms)) as (ask_any, recall):
+        ask = partial(_ask_of_topic, ask_any, task)
         found = judge_partition(lives, ask, task.terms)
         unforeseen: Sequence[GoingItem] = ()
         if found.going and task.swept_by != task.terms.limits:
@@ -128,11 +112,10 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             archive.store,
             task.topic,
             task.partition,
-            judge_shadowed(lives, ask, lambda item: told.get(item.key), task.terms, gone),
+            judge_shadowed(lives, ask, recall, task.terms, gone),
             lambda item: ask_object(archive.store, item),
         )
         found = found.without(one.going.item.key for one in shadowed)
-        twice = {one.key for life in lives for one in _lying_twice(life.items)}
         return PartitionSweep(
             topic=task.topic,
             partition=task.partition,
@@ -140,17 +123,16 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             going=found.going,
             staying=found.staying,
             untimed=found.untimed,
-            listed_bytes=sum(one.size for life in lives for one in life.items if one.key not in twice),
+            listed_bytes=sum(one.size for life in lives for one in life.items),
             unforeseen_bytes=sum(one.item.size for one in unforeseen),
             shadowed=tuple(shadowed),
             problems=tuple(problems),
-            lives={life.life: _lies_swept(life, task.swept) for life in lives},
         )
 
 
-def _ask_of_topic(asking: "_Asking", task: SurveyTask, item: ListedItem) -> Answer:
+def _ask_of_topic(ask: Ask, task: SurveyTask, item: ListedItem) -> Answer:
     """Read an object's facts. Raises StrangerError if its topic id differs from the notes: one of them is false."""
-    told = asking.ask(item)
+    told = ask(item)
     noted = task.terms.topic_id
     if isinstance(told, AskedItem) and len({told.topic_id, noted} - {""}) > 1:
         raise StrangerError(
@@ -158,29 +140,6 @@ def _ask_of_topic(asking: "_Asking", task: SurveyTask, item: ListedItem) -> Answ
             " nothing of the topic is deleted; bring back what was changed"
         )
     return told
-
-
-def _lying_twice(items: Sequence[ListedItem]) -> Iterator[ListedItem]:
-    """Yield objects that a merged one before them also has, by names alone. The next name limits where a plain one ends.
-
-    A false name makes the deleted share larger, never smaller: at worst an agreement is requested once too often.
-    """
-    reach = 0
-    for item, following in zip_longest(items, items[1:]):
-        end = item.named_next or (MOST_OFFSET if following is None else following.base)
-        if end <= reach:
-            yield item
-        reach = max(reach, item.named_next or 0)
-
-
-def _lies_swept(life: LifeItems, swept: Mapping[int, OffsetRanges]) -> bool:
-    ranges = swept.get(life.life)
-    return ranges is not None and any(lies_in(item, ranges) for item in life.items)
-
-
-def lies_in(item: ListedItem, ranges: OffsetRanges) -> bool:
-    """Return whether offsets of an object are in some ranges, by its name: a merged one may be so after its first offset."""
-    return any(ranges.within(item.base, item.named_next or item.base + 1))
 
 
 def _list_life(archive: Archive, task: SurveyTask, stretch: Stretch) -> LifeItems:
@@ -229,35 +188,30 @@ def _likely(lives: Sequence[LifeItems], terms: PartitionTerms) -> list[ListedIte
     return [one for one, following in zip(items, bases, strict=False) if following <= terms.log_start]
 
 
-class _Asking:
-    """Reads facts of objects, and of likely next ones ahead of time: more and more of them while they are needed."""
-
-    def __init__(self, store: ObjectStore, pool: ThreadPoolExecutor, likely: Sequence[ListedItem]) -> None:
-        self._store = store
-        self._pool = pool
-        self._likely = deque(likely)
-        self._ahead: dict[str, Future[Answer]] = {}
-        self._many = 0
-
-    def ask(self, item: ListedItem) -> Answer:
-        while self._likely and self._likely[0].key == item.key:
-            self._likely.popleft()
-        asked = self._ahead.pop(item.key, None) or self._submit(item)
-        if self._many:
-            while self._likely and len(self._ahead) < self._many:
-                following = self._likely.popleft()
-                self._ahead[following.key] = self._submit(following)
-        self._many = min(max(1, 2 * self._many), ASKS_AT_ONCE)
-        return asked.result()
-
-    def _submit(self, item: ListedItem) -> Future[Answer]:
-        return self._pool.submit(ask_object, self._store, item)
-
-
 @contextmanager
-def _asking(store: ObjectStore, likely: Sequence[ListedItem]) -> Iterator[_Asking]:
+def _asking(store: ObjectStore, likely: Sequence[ListedItem]) -> Iterator[tuple[Ask, Recall]]:
+    """Yield functions that read an object's facts, once, and that return an earlier answer. Likely next ones are read ahead.
+
+    More and more of them are, while they are needed.
+    """
+    told: dict[str, Answer] = {}
+    ahead: dict[str, Future[Answer]] = {}
+    places = {one.key: place for place, one in enumerate(likely)}
+    many = 1
     with ThreadPoolExecutor(ASKS_AT_ONCE, "ask") as pool:
-        yield _Asking(store, pool, likely)
+
+        def ask(item: ListedItem) -> Answer:
+            nonlocal many
+            if item.key not in told:
+                place = places.get(item.key)
+                for one in [item] if place is None else likely[place : place + many]:
+                    if one.key not in told and one.key not in ahead:
+                        ahead[one.key] = pool.submit(ask_object, store, one)
+                many = min(2 * many, 1 + ASKS_AT_ONCE)
+                told[item.key] = ahead.pop(item.key).result()
+            return told[item.key]
+
+        yield ask, lambda item: told.get(item.key)
 
 
 def ask_object(store: ObjectStore, item: ListedItem) -> Answer:

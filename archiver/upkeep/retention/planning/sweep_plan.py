@@ -34,7 +34,7 @@ class TopicSweep:
 
     @property
     def is_work(self) -> bool:
-        """Whether a delete or a correction of the swept set is planned."""
+        """Whether a delete is planned."""
         return any(one.is_work for one in self.partitions)
 
     @property

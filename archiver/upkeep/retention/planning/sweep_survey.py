@@ -27,7 +27,7 @@ from archiver.upkeep.retention.planning.agreed_limits import (
     limits_of_applied,
 )
 from archiver.upkeep.retention.planning.cluster import LiveCluster, ask_cluster, with_groups_limit
-from archiver.upkeep.retention.planning.limits import longest, says_delete
+from archiver.upkeep.retention.planning.limits import FOR_EVER, longest, says_delete
 from archiver.upkeep.retention.planning.partition_plan import HeldTimes
 from archiver.upkeep.retention.planning.survey import list_partitions
 from archiver.upkeep.retention.planning.topic_terms import (
@@ -52,7 +52,7 @@ class SurveyedTopics:
     terms: Sequence[TopicTerms]
     kept: Sequence[KeptTopic]
     news: Sequence[NotedPolicy]  # policies to note
-    swept: Mapping[str, Mapping[SweptPlace, OffsetRanges]]  # swept ranges, also of topics without deletions
+    swept: Mapping[SweptPlace, OffsetRanges]  # swept ranges, also of topics without deletions
     longer: Sequence[AppliedLimits] = ()  # limits that cancel agreements to shorter ones
 
 
@@ -74,13 +74,13 @@ class SweepSurvey:
         terms: list[TopicTerms] = []
         news: list[NotedPolicy] = []
         longer: list[AppliedLimits] = []
-        swept: dict[str, Mapping[SweptPlace, OffsetRanges]] = {}
+        swept: dict[SweptPlace, OffsetRanges] = {}
         for name, fact in facts.items():
             live = None if asked.cluster is None else asked.cluster.topics.get(name)
             try:
                 noted = read_policies(self._archive, name, live.topic_id) if live is not None else []
                 judged = [self._completed(fact, one) for one in judge_topic(fact, noted, asked)]
-                swept[name] = read_swept(self._archive, name)
+                swept |= read_swept(self._archive, name)
             except NotWholeError as error:
                 kept.append(_damaged(name, error))
                 continue
@@ -111,15 +111,8 @@ class SweepSurvey:
 
     def _seen_of(self, fact: TopicFact, policy: NotedPolicy) -> AppliedLimits:
         """Return the limits of a new policy: also if they delete nothing, because the topic is kept."""
-        named = AppliedLimits(
-            topic=fact.topic,
-            life=fact.root(fact.current.life),
-            whose=LimitSource.TOPIC,
-            ms=None,
-            bytes=None,
-            floor_ms=0,
-        )
-        return applied_of(named, kept_by_policy(policy, self._config.retention.of_topic(fact.topic)))
+        limits = kept_by_policy(policy, self._config.retention.of_topic(fact.topic))
+        return applied_of(fact.topic, fact.root(fact.current.life), LimitSource.TOPIC, limits)
 
     def _completed(self, fact: TopicFact, judged: Judged) -> Judged:
         """Add the limits of the last sweep to terms and, if no cluster is asked for log starts, the archived partitions."""
@@ -194,7 +187,7 @@ def _limits_of_kept(fact: TopicFact, config: RetentionConfig, *, asks_cluster: b
     """Yield unlimited limits of each source that keeps all records of a topic now: they cancel earlier agreements to shorter ones."""
     for root in (life.life for life in fact.lives if life.parent is None):
         for whose in _keeping_sources(fact, config, asks_cluster=asks_cluster):
-            yield AppliedLimits(topic=fact.topic, life=root, whose=whose, ms=None, bytes=None, floor_ms=0)
+            yield applied_of(fact.topic, root, whose, FOR_EVER)
 
 
 def _keeping_sources(fact: TopicFact, config: RetentionConfig, *, asks_cluster: bool) -> Collection[LimitSource]:

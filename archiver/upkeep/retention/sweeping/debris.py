@@ -1,19 +1,39 @@
-"""Control objects that are no longer needed, in groups: one finished restore, one day of snapshots, one version of the index."""
+"""Finds control objects that are no longer needed, in groups: one finished restore, one day of snapshots, one version of the index.
+
+Deletes nothing.
+"""
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
+from itertools import groupby
 from typing import Final
 
-from archiver.archive.format.control import RESTORES
+from archiver.archive.format.control import RESTORES, read_fact
+from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, is_restore_id, is_topic_name
-from archiver.archive.format.store_clock import epoch_ms
-from archiver.archive.restores.finished_restores import APPLICATIONS, FINISHED, PLAN
+from archiver.archive.format.store_clock import agreed_now_ms, epoch_ms
+from archiver.archive.index.index_file import MOST_FILE_BYTES
+from archiver.archive.index.index_generations import check_index_file
+from archiver.archive.notes.holds import Hold
+from archiver.archive.restores.finished_restores import APPLICATIONS, FINISHED, PLAN, TargetIds, target_ids
+from archiver.archive.restores.restore_pins import RestorePins
+from archiver.config.model import ArchiverConfig
+from archiver.errors import ArchiverError, CorruptSegmentError, NotWholeError
+from archiver.groups.positions.snapshots import STREAM as SNAPSHOTS
+from archiver.groups.positions.snapshots import can_read_day, day_begins_ms
+from archiver.groups.target.application_notes import is_applied
+from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
+from archiver.process.running.workers import side_by_side
 from archiver.store.port import ListedObject
 
-_MOST_TARGETS: Final = 100_000  # of a restore; also groups whose positions it set. A larger one is no restore of ours
 _DIGITS: Final = 32
+_DAY_MS: Final = 24 * 3600 * 1000
+# A version of the index stays so long at least after the next one was begun: readers may have opened it.
+_INDEX_MS: Final = 3_600_000
+_READS_AT_ONCE: Final = 16
 
 
 class DebrisKind(StrEnum):
@@ -84,10 +104,55 @@ class DebrisPlan:
         return DebrisPlan(going=kept, staying=self.staying, errors=self.errors)
 
 
-def gather(
+def debris_terms(
+    archive: Archive, config: ArchiverConfig, holds: Mapping[str, Hold], now_ms: int | None, pins: RestorePins
+) -> DebrisTerms:
+    """Ask what decides about debris. `now_ms`: from when ages are counted; None: now."""
+    store_now_ms = agreed_now_ms(archive.store)
+    unfinished = pins.read_objects(store_now_ms - config.restores.pin_ms).restores
+    reasons = {
+        DebrisStay.KEPT: config.retention.keeps(OFFSETS_TOPIC),
+        DebrisStay.HELD: any(hold.is_in_force and hold.matches(OFFSETS_TOPIC) for hold in holds.values()),
+        DebrisStay.PINNED: bool(unfinished),
+    }
+    return DebrisTerms(
+        now_ms=store_now_ms if now_ms is None else now_ms,
+        store_now_ms=store_now_ms,
+        min_age_ms=config.retention.min_object_age_ms,
+        restores_ms=config.restores.keep_ms,
+        snapshots_ms=config.retention.groups_ms,
+        snapshots_stay=next((why for why, is_so in reasons.items() if is_so), None),
+    )
+
+
+def survey_debris(archive: Archive, terms: DebrisTerms) -> DebrisPlan:
+    """Select the debris to delete. A kind that cannot be listed whole stays."""
+    going, errors = list[DebrisGroup](), list[str]()
+    staying: dict[DebrisKind, dict[DebrisStay, int]] = {}
+    for kind, find in _FINDERS.items():
+        try:
+            found = list(find(archive, terms))
+        except ArchiverError as error:
+            errors.append(f"{kind}: {error}")
+            continue
+        for one in found:
+            if isinstance(one, DebrisGroup):
+                going.append(one)
+            else:
+                counts = staying.setdefault(kind, {})
+                counts[one] = counts.get(one, 0) + 1
+    return DebrisPlan(going=going, staying=staying, errors=errors)
+
+
+def list_group(archive: Archive, stream: str) -> Iterator[ListedObject]:
+    """List all objects of a group, in order."""
+    return archive.store.list(archive.layout.control_prefix(stream))
+
+
+def _sum_up(
     kind: DebrisKind, stream: str, items: Iterable[ListedObject], is_ours: Callable[[ListedObject], bool]
-) -> tuple[DebrisGroup, bool]:
-    """Sum up the listed objects of a group, in constant memory. Returns the group, and whether all of its objects are ours."""
+) -> DebrisGroup | None:
+    """Sum up the listed objects of a group, in constant memory. None: something else lies there."""
     told = hashlib.sha256()
     objects = size = newest_ms = 0
     are_ours = True
@@ -96,49 +161,156 @@ def gather(
         told.update(f"{item.key}\n{item.etag} {item.size} {put_ms}\n".encode())
         objects, size, newest_ms = objects + 1, size + item.size, max(newest_ms, put_ms)
         are_ours &= is_ours(item)
+    if not are_ours:
+        return None
     content = told.hexdigest()[:_DIGITS]
-    group = DebrisGroup(kind=kind, stream=stream, objects=objects, bytes=size, newest_ms=newest_ms, content=content)
-    return group, are_ours
+    return DebrisGroup(kind=kind, stream=stream, objects=objects, bytes=size, newest_ms=newest_ms, content=content)
 
 
-@dataclass(slots=True)
-class NotedStreams:
-    """The numbers of the plans and of the newest `finished` note that a restore has noted of a target."""
+class _RestoreNotes:
+    """Which of a restore's notes tell whether it is finished, by a listing."""
 
-    plans: list[int] = field(default_factory=list)
-    finished: int | None = None
-
-
-class RestoreListing:
-    """The notes of one restore, by a listing."""
-
-    def __init__(self, layout: Layout, restore_id: str, items: Iterable[ListedObject]) -> None:
-        self.parent = f"{RESTORES}/{restore_id}"
-        self.targets: dict[str, NotedStreams] = {}
+    def __init__(self, layout: Layout, parent: str) -> None:
+        self.targets: set[str] = set()
+        self.plans: dict[str, list[int]] = {}  # the numbers of each target's plans
+        self.finished: dict[str, int] = {}  # the number of each target's newest `finished` note
         self.applications: dict[str, int] = {}  # the newest note of each group whose positions were set
         self.is_remnant = True  # only plans and `finished` notes of targets are left
         self._layout = layout
-        self.group, are_ours = gather(DebrisKind.RESTORE, self.parent, items, self._add)
-        self.is_strange = not are_ours or not is_restore_id(restore_id)
+        self._parent = parent
 
-    def _add(self, item: ListedObject) -> bool:
-        """Classify and note an object. Returns whether it belongs to a restore."""
+    def take(self, item: ListedObject) -> bool:
+        """Note an object. Returns whether it belongs to a restore."""
         layout, fact = self._layout, self._layout.split_fact(item.key)
-        name, _, rest = item.key.removeprefix(layout.control_prefix(self.parent)).partition("/")
-        is_note = bool(rest) and (fact is not None or layout.parse_offset_map(item.key) is not None)
-        is_ours = (is_note or layout.is_chosen(item.key)) and (is_topic_name(name) or name == APPLICATIONS)
-        if not is_ours or max(len(self.targets), len(self.applications)) > _MOST_TARGETS:
+        target, _, name = item.key.removeprefix(layout.control_prefix(self._parent)).partition("/")
+        is_note = fact is not None or layout.parse_offset_map(item.key) is not None or layout.is_chosen(item.key)
+        if not (is_note and name and (target == APPLICATIONS or is_topic_name(target))):
             return False
-        if name == APPLICATIONS:
-            self.is_remnant = False
-            if fact is not None:
-                self.applications[fact[0]] = fact[1]
-            return True
-        noted = self.targets.setdefault(name, NotedStreams())
-        if fact is not None and fact[0] == f"{self.parent}/{name}/{PLAN}":
-            noted.plans.append(fact[1])
-        elif fact is not None and fact[0] == f"{self.parent}/{name}/{FINISHED}":
-            noted.finished = fact[1]
+        stream, number = fact or ("", 0)
+        if target == APPLICATIONS:
+            self.applications[stream] = number
+        else:
+            self.targets.add(target)
+        if stream == f"{self._parent}/{target}/{PLAN}":
+            self.plans.setdefault(target, []).append(number)
+        elif stream == f"{self._parent}/{target}/{FINISHED}":
+            self.finished[target] = number
         else:
             self.is_remnant = False
         return True
+
+    @property
+    def are_ended(self) -> bool:
+        """Whether each target has an end, and a plan. A sweep that died may have left only the end."""
+        planned = self.targets if self.is_remnant else self.plans.keys()
+        return bool(self.targets) and self.targets <= self.finished.keys() & planned
+
+    def ids_of(self, archive: Archive, target: str) -> set[TargetIds | None]:
+        """Return the topics that the plans and the end of a target name; None: a note names none."""
+        place = f"{self._parent}/{target}"
+        plans = [read_fact(archive, f"{place}/{PLAN}", number) for number in self.plans.get(target, ())]
+        end = read_fact(archive, f"{place}/{FINISHED}", self.finished[target])
+        return {target_ids(note) for note in [*plans, end]}
+
+    def is_finished(self, archive: Archive) -> bool:
+        """Whether all notes of each target name one topic, and each group was set there. Raises NotWholeError."""
+        named = side_by_side(_READS_AT_ONCE, lambda one: self.ids_of(archive, one), self.targets, "ends")
+        ids = {target: one for target, (one, *others) in zip(self.targets, named, strict=True) if one and not others}
+        if len(ids) < len(self.targets):
+            return False
+        notes = side_by_side(_READS_AT_ONCE, lambda one: read_fact(archive, *one), self.applications.items(), "notes")
+        return all(is_applied(note, ids) for note in notes)
+
+
+def _restores(archive: Archive, terms: DebrisTerms) -> Iterator[DebrisGroup | DebrisStay]:
+    """Find old finished restores. Reads notes only if the listing shows a restore that is ended, and old."""
+    prefix = archive.layout.control_prefix(RESTORES)
+    listed = groupby(archive.store.list(prefix), lambda item: item.key.removeprefix(prefix).partition("/")[0])
+    for restore_id, items in listed:
+        notes = _RestoreNotes(archive.layout, f"{RESTORES}/{restore_id}")
+        group = _sum_up(DebrisKind.RESTORE, f"{RESTORES}/{restore_id}", items, notes.take)
+        if group is None or not is_restore_id(restore_id):
+            yield DebrisStay.STRANGE
+        elif not notes.are_ended:
+            yield DebrisStay.UNFINISHED
+        elif not terms.is_old(group.newest_ms, terms.restores_ms):
+            yield DebrisStay.YOUNG
+        else:
+            try:
+                yield group if notes.is_finished(archive) else DebrisStay.UNFINISHED
+            except NotWholeError:
+                yield DebrisStay.UNREADABLE
+
+
+def _days(archive: Archive, terms: DebrisTerms) -> Iterator[DebrisGroup | DebrisStay]:
+    """Find old days of snapshots, the oldest first."""
+    yield from reversed(list(_newest_days_first(archive, terms)))
+
+
+def _newest_days_first(archive: Archive, terms: DebrisTerms) -> Iterator[DebrisGroup | DebrisStay]:
+    """Find old days of snapshots. Positions at the beginning of the time that is kept are read from the newest day before it."""
+    if terms.snapshots_ms is None:
+        return
+    begins = {
+        name: begin_ms
+        for name in archive.store.list_directories(archive.layout.control_prefix(SNAPSHOTS))
+        if (begin_ms := day_begins_ms(name)) is not None and begin_ms <= terms.store_now_ms
+    }
+    is_newest_found = False
+    for day in sorted(begins, reverse=True):  # only days that have begun, by the store's clock
+        stream, end_ms = f"{SNAPSHOTS}/{day}", begins[day] + _DAY_MS
+        if terms.now_ms - end_ms <= terms.snapshots_ms:
+            yield DebrisStay.YOUNG
+            continue
+        group = _sum_numbered(archive, DebrisKind.SNAPSHOTS, stream, partial(archive.layout.parse_fact, stream))
+        if group is None:
+            yield DebrisStay.STRANGE
+        elif not is_newest_found:
+            # A day replaces earlier ones if it can be read, and nothing was put there later than a day after its end.
+            is_newest_found = group.newest_ms < end_ms + _DAY_MS and can_read_day(archive, day, terms.store_now_ms)
+            yield DebrisStay.NEWEST
+        elif not terms.is_old(group.newest_ms, terms.snapshots_ms):
+            yield DebrisStay.YOUNG
+        else:
+            yield terms.snapshots_stay or group
+
+
+def _index_versions(archive: Archive, terms: DebrisTerms) -> Iterator[DebrisGroup | DebrisStay]:
+    """Find versions of the index that a newer one replaces, whose first file is whole and was put an hour ago."""
+    layout = archive.layout
+    names = archive.store.list_directories(layout.index_prefix)
+    *earlier, newest = sorted(name for name in names if layout.parse_index_generation(name) is not None) or [""]
+    begun_ms = _begun_ms(archive, int(newest)) if earlier else 0
+    for name in earlier:
+        parse = partial(layout.parse_index, int(name))
+        group = _sum_numbered(archive, DebrisKind.INDEX, f"index/{name}", parse)
+        if group is None:
+            yield DebrisStay.STRANGE
+        elif terms.store_now_ms - max(group.newest_ms, begun_ms) < max(terms.min_age_ms, _INDEX_MS):
+            yield DebrisStay.YOUNG
+        else:
+            yield group
+
+
+def _sum_numbered(
+    archive: Archive, kind: DebrisKind, stream: str, parse: Callable[[str], int | None]
+) -> DebrisGroup | None:
+    """Sum up a day of snapshots, or a version of the index. `parse`: the number in a key."""
+    return _sum_up(kind, stream, list_group(archive, stream), lambda item: parse(item.key) is not None)
+
+
+def _begun_ms(archive: Archive, generation: int) -> int:
+    """Return when file 0 of the newest version was put. It must be whole. Raises NotWholeError."""
+    key = archive.layout.index_key(generation, 0)
+    info, found = archive.store.head(key), archive.store.get(key, MOST_FILE_BYTES)
+    if info is None or found is None:
+        raise CorruptSegmentError(f"{key}: is not there; earlier generations of the index stay")
+    check_index_file(*found, key)
+    return epoch_ms(info.last_modified)
+
+
+_FINDERS: Final = {
+    DebrisKind.RESTORE: _restores,
+    DebrisKind.SNAPSHOTS: _days,
+    DebrisKind.INDEX: _index_versions,
+}

@@ -14,7 +14,6 @@ from archiver.archive.format.handle import Archive, open_patient_archive
 from archiver.archive.format.store_clock import agreed_now_ms
 from archiver.archive.notes.holds import read_holds
 from archiver.archive.notes.sweeps import append_report
-from archiver.archive.notes.swept import OffsetRanges
 from archiver.archive.notes.topics import TopicFact
 from archiver.archive.reading.catalog import find_topic, is_wanted
 from archiver.config.model import ArchiverConfig
@@ -24,7 +23,7 @@ from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.process.output.progress import make_reporter
 from archiver.process.output.text import spell_count
-from archiver.upkeep.retention.planning.agreed_limits import AgreementNote
+from archiver.upkeep.retention.planning.agreed_limits import note_agreed
 from archiver.upkeep.retention.planning.covering_folds import CoveringFolds
 from archiver.upkeep.retention.planning.kept_plans import keep_plan, read_plan
 from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
@@ -32,9 +31,8 @@ from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.planning.sweep_plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.planning.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster
 from archiver.upkeep.retention.planning.topic_terms import KeptTopic, TopicTerms
-from archiver.upkeep.retention.sweeping.debris import DebrisPlan, DebrisTerms
-from archiver.upkeep.retention.sweeping.debris_survey import debris_terms, survey_debris
-from archiver.upkeep.retention.sweeping.debris_sweep import DebrisSwept, sweep_planned_debris
+from archiver.upkeep.retention.sweeping.debris import DebrisPlan, DebrisTerms, debris_terms, survey_debris
+from archiver.upkeep.retention.sweeping.debris_sweep import DebrisSwept, sweep_debris
 from archiver.upkeep.retention.sweeping.sweep import TopicWork, sweep_topics
 from archiver.upkeep.retention.sweeping.sweep_result import SweepResult, report_of
 from archiver.upkeep.retention.sweeping.swept_corrections import LEFT_ALONE_MS, take_back_all
@@ -91,7 +89,12 @@ def run_sweep(
         chosen, chosen_debris, not_planned = _only_agreed(plan, debris, agreed_on, request.digest)
         not_noted = survey.note(seen.news, seen.longer)
         left_alone_ms = min(LEFT_ALONE_MS, config.retention.min_object_age_ms)
-        not_taken_back = _take_back_elsewhere(archive, seen, plan, left_alone_ms)
+        debris_swept = DebrisSwept()
+        if not leaves_debris:
+            debris_swept = sweep_debris(
+                archive, chosen_debris.going, lambda: ask_debris().snapshots_stay, seen.store_now_ms
+            )
+        not_taken_back = take_back_all(archive, seen.swept, left_alone_ms)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
         work = [
@@ -99,10 +102,8 @@ def run_sweep(
             for planned, one in zip(plan.topics, going, strict=True)
             if one.is_work
         ]
-        swept = []
-        if work:
-            progress = make_reporter("deleting what goes", notice, "partition")
-            swept = sweep_topics(archive, work, progress, left_alone_ms=left_alone_ms)
+        progress = make_reporter("deleting what goes", notice, "partition")
+        swept = sweep_topics(archive, work, progress, left_alone_ms=left_alone_ms)
         result = SweepResult(
             plan=plan,
             swept=swept,
@@ -111,7 +112,7 @@ def run_sweep(
             not_noted=not_noted,
             not_taken_back=not_taken_back,
             debris=debris,
-            debris_swept=DebrisSwept() if leaves_debris else sweep_planned_debris(archive, ask_debris, chosen_debris),
+            debris_swept=debris_swept,
             seconds=_since(started_s),
         )
         append_report(archive, report_of(result))
@@ -136,13 +137,6 @@ def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextMan
             "--without-kafka: the configuration does not say what topics keep; set retention.fixed.ms or retention.fixed.bytes"
         )
     return nullcontext(lambda _: None)
-
-
-def _take_back_elsewhere(archive: Archive, seen: SurveyedTopics, plan: SweepPlan, left_alone_ms: int) -> list[str]:
-    """Correct the swept set of all places that this run has not surveyed. Returns the places that could not be read."""
-    looked_at = {place for topic in plan.topics for one in topic.partitions for place in one.places}
-    noted = [place for places in seen.swept.values() for place, ranges in places.items() if ranges]
-    return take_back_all(archive, [place for place in noted if place not in looked_at], left_alone_ms)
 
 
 def _since(started_s: float) -> float:
@@ -234,9 +228,6 @@ def _covered(archive: Archive, config: ArchiverConfig, plan: SweepPlan) -> tuple
 def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_ms: int) -> Iterator[SurveyTask]:
     """Yield a task for each partition whose log start the leader returned; without a cluster, for each archived one."""
     fact = seen.facts[terms.topic]
-    swept: dict[int, dict[int, OffsetRanges]] = {}
-    for place, ranges in seen.swept[terms.topic].items():
-        swept.setdefault(place.partition, {})[place.life] = ranges
     for number, log_start in sorted(terms.log_starts.items()):
         yield SurveyTask(
             storage=config.storage,
@@ -256,13 +247,7 @@ def _tasks(config: ArchiverConfig, terms: TopicTerms, seen: SurveyedTopics, now_
                 topic_id=terms.topic_id,
             ),
             swept_by=terms.swept_by,
-            swept=swept.get(number, {}),
         )
-
-
-def is_agreed(request: SweepRequest, planned: TopicSweep) -> bool:
-    """Return whether a user agreed to the limits of a topic: needed if some deletes were unforeseen."""
-    return (request.agreed or bool(request.digest)) and planned.unforeseen_share > 0
 
 
 def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep) -> bool:
@@ -285,10 +270,11 @@ def _work(
     topic: TopicSweep,
     covering: CoveringFolds | None,
 ) -> TopicWork:
-    """Return the checks before a delete of a topic. An agreement is noted first, once."""
+    """Return the checks before a delete of a topic. Notes an agreement."""
     work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact), lambda one: survey.look(one.terms))
-    if is_agreed(request, planned) and goes_by_policy(request, planned, topic):
-        work = work._replace(begin=AgreementNote(archive, topic.terms))
+    is_agreed = (request.agreed or bool(request.digest)) and planned.unforeseen_share > 0
+    if is_agreed and goes_by_policy(request, planned, topic):
+        work = work._replace(refusal=note_agreed(archive, topic.terms))
     if covering is not None and topic.topic == OFFSETS_TOPIC:
         work = work._replace(ensure=covering.ensure)
     return work

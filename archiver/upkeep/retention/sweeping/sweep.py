@@ -1,9 +1,8 @@
 """Carries out the plan of a sweep, each life of a partition after the other. Swept ranges are noted before their objects are deleted.
 
-1. Once for each partition and life, also without deletes: ranges noted by a former run leave the swept set if their objects still exist.
-2. For each batch: verify that its replacement exists; check all conditions again; list it again; note its offsets as swept; read holds and unfinished restores once more; delete it within LOOK_S.
-3. After the last batch: noted ranges leave the swept set if their objects still exist, so that a later loss is reported.
-4. Then shadowed objects are deleted: object and cover are checked again right before. None of their offsets count as swept.
+1. For each batch: verify that its replacement exists; check all conditions again; list it again; note its offsets as swept; read holds and unfinished restores once more; delete it within LOOK_S.
+2. After the last batch: noted ranges leave the swept set if their objects still exist, so that a later loss is reported.
+3. Then shadowed objects are deleted: object and cover are checked again right before. None of their offsets count as swept.
 
 A process that dies between two of these steps leaves objects whose offsets count as swept: readers read them, and the
 next run corrects the swept set, or deletes them.
@@ -37,17 +36,16 @@ from archiver.upkeep.retention.planning.partition_plan import Going, GoingItem
 from archiver.upkeep.retention.planning.shadowed import ShadowedItem
 from archiver.upkeep.retention.planning.survey import PartitionSweep, ask_object
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
-from archiver.upkeep.retention.sweeping.swept_corrections import list_place, take_back_lying, take_back_own
+from archiver.upkeep.retention.sweeping.swept_corrections import list_place, take_back_own
 
 log = logging.getLogger(__name__)
 
 _BATCH: Final = 1_000  # what S3 deletes by one request
 FRESH_S: Final = 60  # for so long answers are valid: a process may sleep before it deletes
-ATTEMPTS: Final = 3
 _PARTITIONS_AT_ONCE: Final = 8
 STOOD_STILL: Final = (
-    f"{ATTEMPTS} times it took more than {FRESH_S} s to ask the store again before anything could be deleted: it answers slowly,"
-    " or this process stood still"
+    f"it took more than {FRESH_S} s to list again before anything could be deleted: the store answers slowly, or this process stood"
+    " still"
 )
 # Delays before a temporary refusal of the store is decided on again.
 PAUSES_S: Final = (0.0, 1.0, 5.0, 20.0)
@@ -75,27 +73,19 @@ class Swept:
 StillHolds = Callable[[TopicSweep], str]  # checks the conditions again; returns the change, empty: none
 
 
-def _needs_nothing(_: PartitionSweep) -> None:
-    """Accept: most topics need no replacement for deleted objects."""
-
-
-def _begins_at_once() -> str:
-    return ""
-
-
 class TopicWork(NamedTuple):
     """The deletions of a topic, and the checks before them.
 
     `look`: reads holds and unfinished restores right before each try of a delete; returns what keeps more since; empty: nothing.
     `ensure`: verifies before each batch of a partition that the replacement exists and is whole; its error stops the partition.
-    `begin`: is called before each partition, and returns what prevents sweeping the topic; empty: nothing. Its error ends the sweep.
+    `refusal`: what prevents sweeping the topic; empty: nothing.
     """
 
     topic: TopicSweep
     still_holds: StillHolds
     look: StillHolds
-    ensure: Callable[[PartitionSweep], None] = _needs_nothing
-    begin: Callable[[], str] = _begins_at_once
+    ensure: Callable[[PartitionSweep], None] = lambda _: None
+    refusal: str = ""
 
 
 def sweep_topics(
@@ -141,22 +131,15 @@ def _joined(topic: TopicSweep, parts: Sequence[Swept]) -> Swept:
 
 def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSweep, left_alone_ms: int) -> Swept:
     """Delete from each life of a partition while the conditions hold."""
-    topic = work.topic
-    swept = Swept(topic.name, stopped=work.begin())
+    swept = Swept(work.topic.name, stopped=work.refusal)
     shadowed_in = {one.going.item.life for one in partition.shadowed}
-    for life in sorted({*partition.swept_lives, *shadowed_in, *(one.item.life for one in partition.going)}):
+    for life in sorted({*shadowed_in, *(one.item.life for one in partition.going)}):
         if swept.stopped:
             break
-        place = SweptPlace(topic.topic, life, partition.partition)
-        going = [one for one in partition.going if one.item.life == life]
-        shadowed = [one for one in partition.shadowed if one.going.item.life == life]
+        sweep = _PlaceSweep(archive, work, partition, life, left_alone_ms, swept)
         try:
-            checks = _Checks(
-                partial(work.still_holds, topic), partial(work.look, topic), partial(work.ensure, partition)
-            )
-            take_back_lying(archive, place, left_alone_ms)
-            _sweep_place(archive, place, going, checks, swept, left_alone_ms)
-            _sweep_shadowed(archive, place, shadowed, checks._replace(ensure=lambda: None), swept)
+            sweep.delete_going([one for one in partition.going if one.item.life == life])
+            sweep.delete_shadowed([one for one in partition.shadowed if one.going.item.life == life])
         except StoreTemporaryError:  # the others would wait for the store as long as this one did
             raise
         except ArchiverError as error:  # of this partition: the others continue
@@ -164,126 +147,129 @@ def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSwee
     return swept
 
 
-class _Checks(NamedTuple):
-    """The checks before each batch. `look`: right before each delete."""
+class _PlaceSweep:
+    """Deletes from one life of a partition."""
 
-    changed: Callable[[], str]
-    look: Callable[[], str]
-    ensure: Callable[[], None]
+    def __init__(
+        self, archive: Archive, work: TopicWork, partition: PartitionSweep, life: int, left_alone_ms: int, swept: Swept
+    ) -> None:
+        self.place = SweptPlace(work.topic.topic, life, partition.partition)
+        self._archive = archive
+        self._work = work
+        self._partition = partition
+        self._left_alone_ms = left_alone_ms  # so long other runs may also delete the objects they noted
+        self._swept = swept
+        self._run = uuid4().hex
+        self._noted: list[OffsetRanges] = []  # before deletes
 
+    def delete_going(self, going: Sequence[GoingItem]) -> None:
+        try:
+            for start in range(0, len(going), _BATCH):
+                self._delete_batch(going[start : start + _BATCH])
+                if self._swept.stopped:
+                    return
+        finally:
+            noted = OffsetRanges.of(one for some in self._noted for one in some.ranges)
+            take_back_own(self._archive, self.place, noted, self._run)
+        clear_old_swept(self._archive, self.place)
 
-class _Noted(NamedTuple):
-    """The ranges a run noted before its deletes. `beside_ms`: so long other runs may also delete the objects they noted."""
+    def _delete_batch(self, batch: Sequence[GoingItem]) -> None:
+        """Delete a batch: check all conditions again, note the ranges, delete.
 
-    run: str
-    beside_ms: int
-    ranges: list[OffsetRanges]
-
-
-def _sweep_place(
-    archive: Archive, place: SweptPlace, going: Sequence[GoingItem], checks: _Checks, swept: Swept, left_alone_ms: int
-) -> None:
-    noted = _Noted(uuid4().hex, left_alone_ms, [])
-    try:
-        for start in range(0, len(going), _BATCH):
-            _sweep_batch(archive, place, going[start : start + _BATCH], checks, swept, noted)
-            if swept.stopped:
+        Temporary refusals of the store are decided on again: a hold may have come since, or the object again.
+        """
+        waiting = batch
+        left: Mapping[str, ArchiverError] = {}
+        for pause_s in PAUSES_S:
+            Event().wait(pause_s)
+            self._work.ensure(self._partition)
+            still = self._decided(lambda: self._note(waiting))  # noqa: B023 - called at once
+            if left:
+                listed = {one.key for one in list_place(self._archive, self.place)}
+                # Though the answer was lost.
+                self._swept.deleted += [one for one in waiting if one.item.key not in listed]
+            if self._swept.stopped or not still:
                 return
-    finally:
-        take_back_own(archive, place, OffsetRanges.of(one for some in noted.ranges for one in some.ranges), noted.run)
-    clear_old_swept(archive, place)
+            try:
+                left = self._delete(still)
+            finally:
+                # Another sweep may have removed these ranges while the objects still existed.
+                add_swept(self._archive, self.place, _ranges_of(still))
+            waiting = [one for one in still if one.item.key in left]
+            if not waiting:
+                return
+        self._swept.refused += map(str, left.values())
 
-
-def _sweep_batch(
-    archive: Archive,
-    place: SweptPlace,
-    batch: Sequence[GoingItem],
-    checks: _Checks,
-    swept: Swept,
-    noted: _Noted,
-) -> None:
-    """Delete a batch: check all conditions again, note the ranges, delete.
-
-    Temporary refusals of the store are decided on again: a hold may have come since, or the object again.
-    """
-    waiting: Sequence[GoingItem] = batch
-    left: Mapping[str, ArchiverError] = {}
-
-    def decide() -> Sequence[GoingItem]:
-        still = _as_they_were(archive, waiting)
+    def _note(self, batch: Sequence[GoingItem]) -> Sequence[GoingItem]:
+        still = _as_they_were(self._archive, batch)
         reach("sweep.decided")
         ranges = _ranges_of(still)
-        noted.ranges.append(ranges)
-        note_going(archive, place, ranges, Noting(noted.run, epoch_ms(archive.store.now()), noted.beside_ms))
+        self._noted.append(ranges)
+        noting = Noting(self._run, epoch_ms(self._archive.store.now()), self._left_alone_ms)
+        note_going(self._archive, self.place, ranges, noting)
         reach("sweep.noted")
         return still
 
-    for pause_s in PAUSES_S:
-        Event().wait(pause_s)
-        still = _decided_now(checks, decide, swept)
-        if left:
-            listed = {one.key for one in list_place(archive, place)}
-            swept.deleted += [one for one in waiting if one.item.key not in listed]  # though the answer was lost
-        if swept.stopped or not still:
-            return
-        left = _delete(archive, place, still, checks.look, swept)
-        waiting = [one for one in still if one.item.key in left]
-        if not waiting:
-            return
-    swept.refused += [str(error) for error in left.values()]
-
-
-def _decided_now(checks: _Checks, decide: Callable[[], Sequence[GoingItem]], swept: Swept) -> Sequence[GoingItem]:
-    """Check all conditions again, then plan the batch again; from the start if the process slept meanwhile."""
-    for _ in range(ATTEMPTS):
-        checks.ensure()
-        swept.stopped = _reason(checks.changed)
-        if swept.stopped:
+    def _decided(self, decide: Callable[[], Sequence[GoingItem]]) -> Sequence[GoingItem]:
+        """Check all conditions again, then plan the batch again. Stops if the process slept meanwhile."""
+        self._swept.stopped = _reason(partial(self._work.still_holds, self._work.topic))
+        if self._swept.stopped:
             return ()
         asked_s = since_boot_s()  # partitions wait for each other's turn to ask; the answer has just come
         still = decide()
         if since_boot_s() - asked_s <= FRESH_S:
             return still
-    swept.stopped = STOOD_STILL
-    return ()
+        self._swept.stopped = STOOD_STILL
+        return ()
 
+    def delete_shadowed(self, shadowed: Sequence[ShadowedItem]) -> None:
+        for start in range(0, len(shadowed), _BATCH):
+            if self._swept.stopped:
+                return
+            batch = shadowed[start : start + _BATCH]
+            still = self._decided(lambda: self._still_shadowed(batch))  # noqa: B023 - called at once
+            if still:
+                # Temporary refusals wait for the next sweep: no record is lost with these objects.
+                self._swept.refused += map(str, self._delete(still).values())
+                self._note_swept_covers(batch)
 
-def _sweep_shadowed(
-    archive: Archive, place: SweptPlace, shadowed: Sequence[ShadowedItem], checks: _Checks, swept: Swept
-) -> None:
-    for start in range(0, len(shadowed), _BATCH):
-        if swept.stopped:
-            return
-        batch = _still_shadowed(archive, place, shadowed[start : start + _BATCH], checks, swept)
-        if batch:
-            # Temporary refusals wait for the next sweep: no record is lost with these objects.
-            for_now = _delete_batch(archive, batch, checks.look, swept)
-            swept.refused += map(str, for_now.values())
-            _note_swept_covers(archive, place, shadowed[start : start + _BATCH])
-
-
-def _note_swept_covers(archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem]) -> None:
-    """Note as swept the objects whose cover another sweep deleted at the same moment: their offsets were lost with it."""
-    listed = {one.key for one in list_place(archive, place)}
-    bare = [one for one in batch if one.going.item.key not in listed and one.cover.key not in listed]
-    swept_bases = {base for base in {one.cover.base for one in bare} if was_swept(archive, place, base)}
-    gone = [one.going for one in bare if one.cover.base in swept_bases]
-    if gone:
-        add_swept(archive, place, _ranges_of(gone))
-
-
-def _still_shadowed(
-    archive: Archive, place: SweptPlace, batch: Sequence[ShadowedItem], checks: _Checks, swept: Swept
-) -> Sequence[GoingItem]:
-    """Check all conditions again, the objects, and their covers. Returns the objects that may be deleted right now."""
-
-    def decide() -> Sequence[GoingItem]:
-        listed = {one.key: one for one in list_place(archive, place)}
-        still = still_shadowed(listed, lambda item: ask_object(archive.store, item), batch)
+    def _still_shadowed(self, batch: Sequence[ShadowedItem]) -> Sequence[GoingItem]:
+        """Check the objects and their covers again. Returns the objects that may be deleted right now."""
+        listed = {one.key: one for one in list_place(self._archive, self.place)}
+        still = still_shadowed(listed, partial(ask_object, self._archive.store), batch)
         reach("sweep.covers_asked")
         return [one.going for one in still]
 
-    return _decided_now(checks, decide, swept)
+    def _note_swept_covers(self, batch: Sequence[ShadowedItem]) -> None:
+        """Note as swept the objects whose cover another sweep deleted at the same moment: their offsets were lost with it."""
+        listed = {one.key for one in list_place(self._archive, self.place)}
+        bare = [one for one in batch if one.going.item.key not in listed and one.cover.key not in listed]
+        swept_bases = {base for base in {one.cover.base for one in bare} if was_swept(self._archive, self.place, base)}
+        if gone := [one.going for one in bare if one.cover.base in swept_bases]:
+            add_swept(self._archive, self.place, _ranges_of(gone))
+
+    def _delete(self, batch: Sequence[GoingItem]) -> Mapping[str, ArchiverError]:
+        """Look, and delete a batch soon after. A refused object does not stop the others. Returns temporary refusals."""
+
+        def look() -> str:
+            why = _reason(partial(self._work.look, self._work.topic))
+            if not why:
+                reach("sweep.looked")
+            return why
+
+        swept = self._swept
+        try:
+            swept.stopped, refused = delete_after_look(self._archive.store, [one.item.key for one in batch], look)
+        except StoreError as error:
+            swept.refused.append(str(error))
+            return {}
+        if swept.stopped:
+            return {}
+        reach("sweep.deleted")
+        for_now = {key: error for key, error in refused.items() if isinstance(error, StoreTemporaryError)}
+        swept.refused += [str(error) for key, error in refused.items() if key not in for_now]
+        swept.deleted += [one for one in batch if one.item.key not in refused]
+        return for_now
 
 
 def _reason(changed: Callable[[], str]) -> str:
@@ -308,39 +294,3 @@ def _as_they_were(archive: Archive, batch: Sequence[GoingItem]) -> Sequence[Goin
 
 def _ranges_of(batch: Sequence[GoingItem]) -> OffsetRanges:
     return OffsetRanges.of((one.item.base, one.told.next) for one in batch)
-
-
-def _delete(
-    archive: Archive, place: SweptPlace, batch: Sequence[GoingItem], look: Callable[[], str], swept: Swept
-) -> Mapping[str, ArchiverError]:
-    """Delete the noted objects. Returns temporary refusals of the store."""
-    try:
-        return _delete_batch(archive, batch, look, swept)
-    finally:
-        # Another sweep may have removed these ranges while the objects still existed.
-        add_swept(archive, place, _ranges_of(batch))
-
-
-def _delete_batch(
-    archive: Archive, batch: Sequence[GoingItem], look: Callable[[], str], swept: Swept
-) -> Mapping[str, ArchiverError]:
-    """Check, and delete a batch soon after. A refused object does not stop the others. Returns temporary refusals."""
-
-    def look_now() -> str:
-        why = _reason(look)
-        if not why:
-            reach("sweep.looked")
-        return why
-
-    try:
-        swept.stopped, refused = delete_after_look(archive.store, [one.item.key for one in batch], look_now)
-    except StoreError as error:
-        swept.refused.append(str(error))
-        return {}
-    if swept.stopped:
-        return {}
-    reach("sweep.deleted")
-    for_now = {key: error for key, error in refused.items() if isinstance(error, StoreTemporaryError)}
-    swept.refused += [str(error) for key, error in refused.items() if key not in for_now]
-    swept.deleted += [one for one in batch if one.item.key not in refused]
-    return for_now

@@ -3,7 +3,7 @@
 Objects still exist if a hold, a denied delete, a delete marker that was removed, or the death of a sweep has kept them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -21,27 +21,28 @@ from archiver.errors import ArchiverError, StoreTemporaryError
 from archiver.process.running.failpoints import reach
 from archiver.process.running.workers import side_by_side
 from archiver.upkeep.retention.planning.partition_plan import ASKS_AT_ONCE, AskedItem, ListedItem
-from archiver.upkeep.retention.planning.survey import ask_object, lies_in, list_items
+from archiver.upkeep.retention.planning.survey import ask_object, list_items
 
 LEFT_ALONE_MS: Final = 600_000  # so long other runs leave alone the ranges that a sweep notes before its deletes
 
 
-def take_back_all(archive: Archive, places: Iterable[SweptPlace], left_alone_ms: int) -> list[str]:
-    """Correct the swept set of places that a run does not sweep. Returns the places that could not be read.
+def take_back_all(archive: Archive, swept: Mapping[SweptPlace, OffsetRanges], left_alone_ms: int) -> list[str]:
+    """Correct all swept sets, once before any delete. Returns the places that could not be listed.
 
     The sweep that planned them may have died, and the topic be kept since: a loss must be reported there, too.
     """
 
     def take_back(place: SweptPlace) -> str:
         try:
-            take_back_lying(archive, place, left_alone_ms)
+            if swept[place] and any(lies_in(one, swept[place]) for one in list_place(archive, place)):
+                take_back_lying(archive, place, left_alone_ms)
         except StoreTemporaryError:
             raise
         except ArchiverError as error:
             return f"{place.topic}-{place.partition}: {error}"
         return ""
 
-    return [why for why in side_by_side(ASKS_AT_ONCE, take_back, list(places), "take back") if why]
+    return [why for why in side_by_side(ASKS_AT_ONCE, take_back, swept, "take back") if why]
 
 
 def take_back_lying(archive: Archive, place: SweptPlace, left_alone_ms: int) -> None:
@@ -75,10 +76,10 @@ def _take_back(archive: Archive, place: SweptPlace, swept: OffsetRanges, noted_b
     Another sweep may delete these right now. So it lists again afterwards; objects gone meanwhile count as swept again.
     """
     lying = [one for one in list_place(archive, place) if lies_in(one, swept)]
-    told = side_by_side(ASKS_AT_ONCE, partial(_covered, archive), lying, "ask")
-    covered = {one.key: found for one, found in zip(lying, told, strict=True) if found is not None}
-    if not covered:
+    if not lying:
         return
+    told = side_by_side(ASKS_AT_ONCE, partial(_covered, archive), lying, "ask")
+    covered = {one.key: found for one, found in zip(lying, told, strict=True)}
     taken = take_back_swept(archive, place, OffsetRanges.of(covered.values()), noted_by)
     reach("sweep.taken_back")
     for one in list_place(archive, place):
@@ -94,9 +95,12 @@ def list_place(archive: Archive, place: SweptPlace) -> list[ListedItem]:
     return list_items(archive, place.topic, place.life, place.partition)
 
 
-def _covered(archive: Archive, item: ListedItem) -> tuple[int, int] | None:
-    """Return an object's range; without facts, at least its first offset. None: it is gone, and the listing was stale."""
+def _covered(archive: Archive, item: ListedItem) -> tuple[int, int]:
+    """Return an object's range; without facts, at least its first offset."""
     told = ask_object(archive.store, item)
-    if isinstance(told, AskedItem):
-        return item.base, told.next
-    return None if archive.store.head(item.key) is None else (item.base, item.named_next or item.base + 1)
+    return item.base, told.next if isinstance(told, AskedItem) else item.named_next or item.base + 1
+
+
+def lies_in(item: ListedItem, ranges: OffsetRanges) -> bool:
+    """Return whether offsets of an object are in some ranges, by its name: a merged one may be so after its first offset."""
+    return any(ranges.within(item.base, item.named_next or item.base + 1))

@@ -10,7 +10,6 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.notes.policies import NotedPolicy, note_policy
 from archiver.config.model import ArchiverConfig
 from archiver.upkeep.retention.planning.agreed_limits import (
-    AgreementNote,
     applied_of_terms,
     cancel_shorter,
     note_agreed,
@@ -55,23 +54,9 @@ def agreed() -> Site:
     """Somebody has agreed to an hour."""
     site = Site(NO_GRACE)
     see(site)
-    assert AgreementNote(site.archive, terms_now(site))() == ""
+    assert note_agreed(site.archive, terms_now(site)) == ""
     assert terms_now(site).swept_by == Limits(ms=HOUR_MS)
     return site
-
-
-@pytest.mark.parametrize(("longer", "kept"), [(WEEK, Limits(ms=WEEK_MS)), (FOR_EVER_MS, FOR_EVER)])
-@pytest.mark.parametrize("is_held", [False, True])
-def test_a_longer_policy_that_a_sweep_has_seen_cancels_an_agreement_to_a_shorter_one(
-    agreed: Site, longer: dict[str, str], kept: Limits, is_held: bool
-) -> None:
-    """Also where nothing went, since the topic is kept for ever, or on hold."""
-    become(effective=longer)(agreed)
-    see_twice(agreed, is_held=is_held)
-    found = terms_now(agreed)
-    assert (found.limits, found.swept_by) == (Limits(ms=HOUR_MS), kept)
-    assert note_agreed(agreed.archive, found) == ""
-    assert terms_now(agreed).swept_by == Limits(ms=HOUR_MS)
 
 
 @pytest.mark.parametrize("is_held", [False, True])
@@ -112,13 +97,6 @@ def test_a_configuration_that_keeps_everything_for_a_while_cancels_an_agreement(
     see(site)
     site.configure(agreeing)
     assert terms_now(site).swept_by == kept
-
-
-def test_a_dry_run_cancels_nothing(agreed: Site) -> None:
-    become(effective=WEEK)(agreed)
-    assert terms_now(agreed).swept_by == Limits(ms=WEEK_MS)
-    become(effective=HOUR)(agreed)
-    assert terms_now(agreed).swept_by == Limits(ms=HOUR_MS)
 
 
 def test_an_agreement_to_a_plan_of_before_does_not_undo_that(agreed: Site) -> None:

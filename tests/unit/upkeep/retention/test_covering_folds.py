@@ -17,13 +17,12 @@ from archiver.archive.notes.topics import TopicFact, read_newest_topic_facts
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse, StorageConfig
 from archiver.config.quantities import spell_time
-from archiver.errors import NotWholeError, StoreError
+from archiver.errors import NotWholeError
 from archiver.groups.log.folding import plan_fold, run_fold
 from archiver.groups.log.folds import Folds
 from archiver.groups.positions.archived_position import ArchivedPosition
 from archiver.groups.positions.fold_proof import check_folds
 from archiver.groups.positions.shown import PositionFilter, show_groups
-from archiver.store.port import Body, ObjectKind
 from archiver.upkeep.retention.planning.covering_folds import CoveringFolds
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.planning.partition_plan import HeldTimes, PartitionTerms, Staying
@@ -168,16 +167,6 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep._BATCH", 3)
 
 
-def test_a_fold_is_planned_and_nothing_is_written_before_the_sweep() -> None:
-    archive = ten()
-    objects = dict(archive.store.objects)
-    chosen = Sweeper(archive, KNOWN_MS).chosen()
-    assert [one.item.base for one in chosen.going] == [0, 2, 4, 6, 8, 10]
-    assert chosen.fold_next == 12
-    assert chosen.notes == ("a fold that is written first, up to offset 12, stands for 6 objects to delete",)
-    assert archive.store.objects == objects
-
-
 def test_a_sweep_makes_one_fold_at_its_own_boundary() -> None:
     archive = ten()
     before = all_told(archive, with_folds=False)
@@ -300,19 +289,6 @@ def test_a_sweep_whose_fold_is_lost_is_told_and_stops_later_sweeps_and_folds() -
     assert "offsets 0-11 are in no object and in no fold" in chosen.notes[0]
 
 
-def test_what_a_hold_kept_makes_no_fold_of_what_was_swept_around_it() -> None:
-    archive = ten()
-    first_ms = FIRST_MS - 20 * DAY_MS
-    Sweeper(archive, KNOWN_MS, [HeldTimes(first_ms, first_ms)]).run()
-    assert left(archive) == [0, 12, 14, 16, 18]
-    assert lost(archive) == []
-    archive.store.delete([key for key in folds_of(archive) if key.endswith(".avro")])
-    assert len(lost(archive)) == 1
-    archive.store.delete(folds_of(archive))
-    with pytest.raises(NotWholeError, match="offsets 2-11 are in no object and in no fold"):
-        archive.fold()
-
-
 def vanish(archive: OffsetsArchive) -> None:
     archive.store.delete(folds_of(archive))
 
@@ -340,43 +316,6 @@ def test_a_fold_that_is_harmed_between_two_batches_stops_the_second(
     assert [one.item.base for one in done.deleted] == [0, 2, 4]
     assert left(archive) == [6, 8, 10, 12, 14, 16, 18]
     assert len(done.refused) == 1
-
-
-class RefusingStore(MortalStore):
-    """Denies to put folds."""
-
-    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
-        if FOLDS in key:
-            raise StoreError(f"{key}: denied")
-        return super().put_if_absent(key, body, metadata, kind=kind)
-
-
-def test_a_fold_that_cannot_be_put_keeps_everything() -> None:
-    archive = ten(RefusingStore())
-    done = Sweeper(archive, KNOWN_MS).run()
-    assert (done.deleted, len(done.refused)) == ([], 1)
-    assert len(left(archive)) == 10
-
-
-def test_a_newer_fold_of_somebody_else_lets_go_what_an_earlier_one_covers() -> None:
-    """No fold can be put before it: the facts of a partition rise."""
-    archive = OffsetsArchive(MortalStore())
-    whole = ten()
-    keys = sorted(key for key in whole.store.objects if key.startswith("topics/"))
-    for number, key in enumerate(keys):
-        archive.store.objects[key] = whole.store.objects[key]
-        if number in {2, 8}:
-            archive.fold()
-    before = all_told(archive, with_folds=False)
-    sweeper = Sweeper(archive, KNOWN_MS)
-    chosen = sweeper.chosen()
-    assert ([one.item.base for one in chosen.going], chosen.fold_next) == ([0, 2, 4], 6)
-    assert chosen.staying[Staying.UNFOLDED] == 3
-    assert "the newest one, up to offset 18, has records of " in chosen.notes[1]
-    sweeper.carry_out(chosen)
-    assert left(archive) == [6, 8, 10, 12, 14, 16, 18]
-    assert all_told(archive) == before
-    assert len([key for key in folds_of(archive) if key.endswith(".avro")]) == 2
 
 
 def test_where_the_state_cannot_be_folded_the_boundary_is_lower() -> None:

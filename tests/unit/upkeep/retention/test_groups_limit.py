@@ -68,24 +68,6 @@ def test_a_limit_is_noted_first_and_then_goes_by_itself_alone() -> None:
     assert (terms.limits, terms.swept_by) == (Limits(ms=20 * DAY_MS), Limits(ms=30 * DAY_MS))
 
 
-def test_a_shorter_limit_counts_after_the_time_of_grace() -> None:
-    site = Site()
-    site.survey(groups="30d", grace="7d")
-    (terms,) = site.survey(groups="1d", grace="7d").terms
-    assert terms.limits == Limits(ms=30 * DAY_MS)
-    unlimited = Site()
-    unlimited.survey()
-    assert unlimited.why(groups="1d", grace="7d") == "it kept its records for ever within retention.grace"
-
-
-def test_without_the_cluster_it_stays() -> None:
-    config = ArchiverConfig.model_validate(
-        {"storage": {"url": "s3://bucket"}, "retention": {"groups": "1d", "fixed": {"ms": "1d"}}}
-    )
-    (kept,) = SweepSurvey(Site().archive, config, lambda _: None).survey().kept
-    assert kept.why == "it goes by retention.groups, and only while the cluster has it"
-
-
 def test_a_limit_is_a_duration_that_lasts() -> None:
     assert RetentionConfig().groups_ms is None
     with pytest.raises(ValidationError):

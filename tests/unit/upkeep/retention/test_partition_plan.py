@@ -1,7 +1,7 @@
 """What goes of a partition, against a slow reading of the rules (tests/support/retention_oracle.py); and broken copies of that."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archiver.archive.format.layout import MOST_OFFSET
-from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
+from archiver.upkeep.retention.planning.limits import Limits
 from archiver.upkeep.retention.planning.partition_plan import (
     Answer,
     AskedItem,
-    Going,
     HeldTimes,
     LifeItems,
     ListedItem,
@@ -25,7 +24,7 @@ from archiver.upkeep.retention.planning.partition_plan import (
     remembering,
 )
 from tests.support.retention_oracle import Plan, Rules
-from tests.support.retention_worlds import IN_2106, STORE_NOW, World, as_plan, draw_held_times, draw_world
+from tests.support.retention_worlds import IN_2106, STORE_NOW, World, as_plan, draw_world
 
 MANY: Final = 2000
 SIZE: Final = 10  # of objects of examples, as stored
@@ -82,32 +81,6 @@ def test_the_plan_is_what_the_rules_say_of_very_many_worlds(seed: int) -> None:
 # --- what holds whatever the rules
 
 
-def place_behind(world: World, kept: ListedItem, gone: ListedItem) -> bool:
-    """Whether an object comes behind another one in the walk of both."""
-    for items, _ in Rules(world.lineage, world.told, world.terms).parts():
-        keys = [one.key for one in items]
-        if kept.key in keys and gone.key in keys:
-            return keys.index(kept.key) < keys.index(gone.key)
-    return False
-
-
-def test_what_goes_comes_first_but_for_what_is_passed_over(seed: int) -> None:
-    rng = random.Random(seed)
-    for _ in range(MANY):
-        world = draw_world(rng)
-        rules, going = Rules(world.lineage, world.told, world.terms), world.going()
-        for kept in (one for one in world.items if going and one.key not in going):
-            told = world.told[kept.key]
-            if isinstance(told, AskedItem) and rules.protection(kept, told) is None:
-                assert not any(place_behind(world, kept, one) for one in world.items if one.key in going), world
-
-
-def test_without_limits_nothing_goes(seed: int) -> None:
-    rng = random.Random(seed)
-    for _ in range(MANY):
-        assert draw_world(rng).judged(limits=FOR_EVER).going == ()
-
-
 def test_nothing_goes_that_a_writer_needs_or_that_the_broker_has(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(MANY):
@@ -122,76 +95,6 @@ def test_nothing_goes_that_a_writer_needs_or_that_the_broker_has(seed: int) -> N
             assert start is None or one.told.next <= start or is_above
             assert world.terms.store_now_ms - one.item.put_ms >= world.terms.min_age_ms
             assert one.told.topic_id == world.terms.topic_id
-
-
-def more(value: int | None, added: int | None) -> int | None:
-    return None if value is None or added is None else value + added
-
-
-def a_longer_time(rng: random.Random, world: World) -> dict[str, object]:
-    limits = world.terms.limits
-    return {"limits": replace(limits, ms=more(limits.ms, rng.choice((None, rng.randint(0, 300)))))}
-
-
-def more_bytes(rng: random.Random, world: World) -> dict[str, object]:
-    limits = world.terms.limits
-    return {"limits": replace(limits, bytes=more(limits.bytes, rng.choice((None, rng.randint(0, 10)))))}
-
-
-def a_higher_floor(rng: random.Random, world: World) -> dict[str, object]:
-    limits = world.terms.limits
-    return {"limits": replace(limits, floor_ms=limits.floor_ms + rng.randint(0, 500))}
-
-
-def more_holds(rng: random.Random, world: World) -> dict[str, object]:
-    return {"holds": (*world.terms.holds, draw_held_times(rng))}
-
-
-def more_pins(rng: random.Random, world: World) -> dict[str, object]:
-    return {"pinned": world.terms.pinned | {key for key in world.told if rng.randrange(3) == 0}}
-
-
-def an_older_log(rng: random.Random, world: World) -> dict[str, object]:
-    start = world.terms.log_start
-    return {"log_start": rng.randint(0, 60 if start is None else start)}
-
-
-def a_greater_age(rng: random.Random, world: World) -> dict[str, object]:
-    return {"min_age_ms": world.terms.min_age_ms + rng.randint(0, 500)}
-
-
-def an_earlier_now(rng: random.Random, world: World) -> dict[str, object]:
-    return {"now_ms": world.terms.now_ms - rng.randint(0, 500)}
-
-
-WIDENINGS: Final = (
-    a_longer_time, more_bytes, a_higher_floor, more_holds, more_pins, an_older_log, a_greater_age, an_earlier_now,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("widen", WIDENINGS)
-def test_who_asks_for_more_to_be_kept_loses_nothing_more(
-    widen: Callable[[random.Random, World], dict[str, object]], seed: int
-) -> None:
-    rng = random.Random(seed)
-    saved = 0
-    for _ in range(MANY):
-        world = draw_world(rng)
-        before, after = world.going(), world.going(**widen(rng, world))
-        assert after <= before, world
-        saved += after != before
-    assert saved > MANY // 100
-
-
-def test_a_lock_loses_nothing_more(seed: int) -> None:
-    rng = random.Random(seed)
-    for _ in range(MANY):
-        world = draw_world(rng)
-        told = {
-            key: one._replace(is_locked=True) if isinstance(one, AskedItem) and rng.randrange(3) == 0 else one
-            for key, one in world.told.items()
-        }
-        assert replace(world, told=told).going() <= world.going(), world
 
 
 def test_few_objects_are_asked_and_none_twice(seed: int) -> None:
@@ -250,44 +153,6 @@ def world_of(*items: tuple[ListedItem, Answer], until: int | None = None, **chan
     )
 
 
-def test_an_old_object_between_new_ones_stays_also_if_the_new_one_is_held() -> None:
-    """A hold, a lock or a pin takes no part in what the limits say: whatever it concerns would have stayed anyway."""
-    new, old, last = (item(0), tells(10, STORE_NOW)), (item(10), tells(20)), (item(20), tells(30))
-    assert world_of(new, old, last).going() == set()
-    assert world_of(new, old, last, pinned=frozenset({"0/0"})).going() == set()
-    assert world_of(new, old, last, holds=(HeldTimes(STORE_NOW, None),)).going() == set()
-    locked = (new[0], new[1]._replace(is_locked=True))
-    assert world_of(locked, old, last).going() == set()
-
-
-@pytest.mark.parametrize("stays", [Staying.OF_V1, Staying.UNREADABLE])
-def test_one_that_tells_nothing_does_not_keep_all(stays: Staying) -> None:
-    world = world_of((item(0), stays), (item(10), tells(20)), (item(20), tells(30)))
-    assert as_plan(world.judged()) == Plan(going=[("0/10", Going.TIME)], staying={stays: 1, Staying.NEWEST: 1})
-
-
-def test_the_last_plain_object_stays_also_where_a_merged_one_reaches_further() -> None:
-    """A writer reads it to know where it goes on."""
-    world = world_of((item(0, named_next=30), tells(30)), (item(10), tells(20)))
-    assert world.judged().staying == {Staying.NEWEST: 2}
-
-
-def test_of_a_parent_only_what_lies_below_the_branch_counts() -> None:
-    parent = [(item(0), tells(10)), (item(10), tells(30, source_bytes=1000)), (item(30), tells(40))]
-    child = [(item(30, life=1), tells(35, source_bytes=40)), (item(35, life=1), tells(45, source_bytes=1))]
-    for size, going in ((41, {"0/0", "0/10"}), (42, set[str]())):
-        assert world_of(*parent, *child, until=20, limits=Limits(bytes=size)).going() == going
-
-
-def test_no_object_counts_for_much_more_than_what_is_stored_of_it() -> None:
-    """Whoever may put an object says what `source-bytes` it likes."""
-    objects = [(item(10 * nr), tells(10 * nr + 10, source_bytes=500)) for nr in range(5)]
-    claims = (item(50), tells(60, source_bytes=10**15))
-    for size, going in ((1000, {f"0/{10 * nr}" for nr in range(5)}), (1001, {f"0/{10 * nr}" for nr in range(4)})):
-        assert world_of(*objects, claims, limits=Limits(bytes=size)).going() == going
-    assert world_of(*objects, claims, limits=Limits(bytes=10**14)).going() == set()
-
-
 def test_of_records_that_compress_better_no_more_is_stored_than_the_limit(seed: int) -> None:
     """What counts less than its `source-bytes` is not kept for ever."""
     rng = random.Random(seed)
@@ -309,11 +174,6 @@ def test_an_object_of_2106_counts_by_when_it_was_put() -> None:
     assert told.untimed == 2
     late = world_of((item(0, STORE_NOW - 100), tells(10, IN_2106)), (item(10), tells(20)))
     assert as_plan(late.judged()) == Plan(staying={Staying.WITHIN: 1, Staying.BEHIND: 1}, untimed=1)
-
-
-def test_nobody_makes_an_object_older_by_another_now() -> None:
-    world = world_of((item(0, STORE_NOW - 50), tells(10)), (item(10), tells(20)), min_age_ms=51, now_ms=IN_2106)
-    assert as_plan(world.judged()) == Plan(staying={Staying.YOUNG: 1, Staying.BEHIND: 1})
 
 
 # --- broken copies of the rules: a random world tells each from the plan

@@ -1,6 +1,6 @@
 """Whole runs of a sweep over a store in memory, with what Spark would do done in place: where its parts meet."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -23,12 +23,11 @@ from archiver.archive.notes.topics import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import StoreError, UsageError
 from archiver.store.port import ObjectKind
-from archiver.upkeep.retention.planning.agreed_limits import AgreementNote
+from archiver.upkeep.retention.planning.agreed_limits import note_agreed
 from archiver.upkeep.retention.planning.partition_plan import Staying
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey_partition
 from archiver.upkeep.retention.planning.sweep_survey import SweepSurvey
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms
-from archiver.upkeep.retention.sweeping.debris_survey import debris_terms
 from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest, run_sweep
 from archiver.upkeep.retention.sweeping.sweep_result import SweepResult, failures_of
 from tests.support.memory_store import MemoryStore
@@ -105,17 +104,6 @@ def test_a_plan_that_was_not_carried_out_hides_no_loss_of_a_topic_that_is_kept_n
     assert [one.why for one in result.plan.kept] == ["it is on hold: h"]
     site.store.delete([keys[1]])
     assert site.gaps() == ["10-19"]
-
-
-def test_what_nobody_reads_makes_no_smaller_share_of_what_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten objects three are old. Six of the others lie there a second time, in one that is as large, and is read."""
-    site = Site(monkeypatch, fixed={"ms": "1d", "segment-ms": "0s"})
-    site.record()
-    for base in range(0, 100, 10):
-        site.put(base, base + 10, is_old=base < 30)
-    site.put(30, 90, is_merged=True, size=60, is_old=False)
-    (topic,) = site.run().waiting
-    assert topic.unforeseen_share == pytest.approx(0.3)
 
 
 def test_small_steps_that_nobody_has_agreed_on_add_up_until_they_ask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,22 +195,6 @@ def test_short_and_long_and_short_again_asks_again(monkeypatch: pytest.MonkeyPat
     assert sum(len(one.deleted) for one in site.run().swept) == 1  # agreed to once
 
 
-KEPT_BY_NAME = {"keep": ["t"]}
-NO_FIXED_LIMITS = {"fixed": {}, "overrides": [{"topics": "other", "ms": "1d"}]}
-
-
-@pytest.mark.parametrize("keeping", [KEPT_BY_NAME, NO_FIXED_LIMITS], ids=["keep", "no-limits"])
-def test_a_configuration_that_keeps_everything_for_a_while_cancels_an_agreement(
-    monkeypatch: pytest.MonkeyPatch, keeping: dict[str, Any]
-) -> None:
-    site = swept_and_grown(monkeypatch)
-    site.configure(**{**fixed("1d"), **keeping})
-    assert site.run(is_dry_run=True).plan.objects == 0
-    assert site.run().swept == []
-    site.configure(**fixed("1d"))
-    assert_asks_again(site)
-
-
 def test_who_was_asked_nothing_agrees_to_no_shorter_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """At first just what the longer limits would have taken as well can go. That foresees nothing of what comes behind it."""
     site = Site(monkeypatch, **fixed("5d"))
@@ -261,30 +233,6 @@ def test_a_topic_that_cannot_be_read_is_a_failure(monkeypatch: pytest.MonkeyPatc
     result = site.run(agreed=True)
     assert not result.is_complete
     assert [line.partition(": ")[0] for line in failures_of(result)] == ["t"]
-
-
-def test_debris_that_cannot_be_looked_for_again_keeps_no_report_from_being_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The topics were swept by then, for hours perhaps."""
-    site = Site(monkeypatch)
-    site.record()
-    for base in (0, 10, 20):
-        site.put(base, base + 10)
-    answers = iter([debris_terms])
-
-    def once(*asked: Any) -> Any:  # noqa: ANN401
-        ask = next(answers, None)
-        if ask is None:
-            raise StoreError("listing is denied")
-        return ask(*asked)
-
-    monkeypatch.setattr("archiver.upkeep.retention.sweeping.run_sweep.debris_terms", once)
-    result = site.run(agreed=True)
-    assert (len(result.swept[0].deleted), result.is_complete) == (2, False)
-    report = read_last_report(site.archive)
-    assert report is not None
-    assert (report.refused, report.problems, report.topics["t"].objects) == (1, ["listing is denied"], 2)
 
 
 @pytest.mark.parametrize("partition", [0, 1])
@@ -352,11 +300,11 @@ def test_a_store_whose_clock_jumps_stops_before_the_next_batch(monkeypatch: pyte
     for base in (0, 10, 20):
         site.put(base, base + 10)
 
-    def jump(archive: Archive, terms: TopicTerms) -> Callable[[], str]:
+    def jump(archive: Archive, terms: TopicTerms) -> str:
         site.store.ahead = timedelta(days=40)
-        return AgreementNote(archive, terms)
+        return note_agreed(archive, terms)
 
-    monkeypatch.setattr(runs, "AgreementNote", jump)
+    monkeypatch.setattr(runs, "note_agreed", jump)
     (swept,) = site.run(agreed=True).swept
     assert swept.stopped.startswith("the store's clock says 2026-02-10T")
     assert swept.deleted == []

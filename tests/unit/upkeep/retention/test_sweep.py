@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import count
 from threading import Barrier
 from unittest.mock import patch
 
@@ -22,8 +21,8 @@ from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
 from archiver.store.port import Body, ListedObject, ObjectKind
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.planning.partition_plan import ListedItem, PartitionTerms
-from archiver.upkeep.retention.planning.survey import SurveyTask, list_items, survey
+from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
+from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, list_items, survey
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms
 from archiver.upkeep.retention.sweeping.sweep import Swept, TopicWork, sweep_topics
@@ -130,7 +129,6 @@ def planned(archive: Archive, *, min_age_ms: int = 0) -> TopicSweep:
         lineage=(Stretch(0, 0, None),),
         terms=terms,
         swept_by=FOR_EVER,
-        swept={0: swept_of(archive)},
     )
     return TopicSweep(terms=TERMS, partitions=[survey(archive, task)])
 
@@ -281,13 +279,6 @@ def test_what_was_noted_a_while_ago_or_in_the_future_is_taken_back() -> None:
         assert bool(swept_of(archive)) is is_left
 
 
-def test_what_this_run_has_noted_is_taken_back_at_its_end() -> None:
-    archive, store = ten_objects()
-    store.denied = frozenset({key_of(10), key_of(40)})
-    sweep_topic(archive, planned(archive), lambda _: "", left_alone_ms=LEFT_ALONE_MS)
-    assert swept_of(archive).ranges == ((0, 10), (20, 40), (50, 60))
-
-
 @pytest.mark.parametrize("effect", range(3))
 def test_what_another_one_is_about_to_delete_is_left_to_a_later_run(effect: int) -> None:
     """This one is denied to delete; the other one deletes afterwards, and dies before it can write that down again."""
@@ -339,7 +330,7 @@ def test_what_is_lost_before_it_goes_counts_as_lost() -> None:
     assert [str(gap) for gap in read(archive).gaps] == ["10-19"]
 
 
-def test_a_process_that_slept_asks_again_before_it_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_slept_before_a_batch_deletes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     archive, store = ten_objects()
     now_s = [0.0]
     monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.since_boot_s", lambda: now_s[0])
@@ -348,20 +339,11 @@ def test_a_process_that_slept_asks_again_before_it_deletes(monkeypatch: pytest.M
         now_s[0] += 3600
 
     store.meanwhile = [sleep]
-    answers = iter(["", "a hold was added"])
-    done = sweep_topic(archive, planned(archive), lambda _: next(answers))
-    assert (done.stopped, done.deleted) == ("a hold was added", [])
+    done = sweep(archive)
+    assert done.stopped.startswith("it took more than 60 s")
+    assert done.deleted == []
     assert len(bases(archive)) == 10
     assert not swept_of(archive)
-
-
-def test_a_process_that_always_sleeps_deletes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    archive, _ = ten_objects()
-    times = count(0, 3600)
-    monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.since_boot_s", lambda: next(times))
-    done = sweep(archive)
-    assert done.stopped.startswith("3 times it took more than 60 s")
-    assert len(bases(archive)) == 10
 
 
 def test_what_cannot_be_asked_again_stops_this_topic_only() -> None:
@@ -374,29 +356,18 @@ def test_what_cannot_be_asked_again_stops_this_topic_only() -> None:
     assert len(bases(archive)) == 10
 
 
-def test_a_partition_that_cannot_be_listed_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_fails_stops_no_other() -> None:
     archive, _ = ten_objects()
     plan = planned(archive)
-    other = replace(plan.partitions[0], partition=1, going=(), lives={0: True})
-    add_swept(archive, PLACE._replace(partition=1), OffsetRanges.of([(0, 10)]))
+    other = replace(plan.partitions[0], partition=1)
 
-    def list_one(archive: Archive, topic: str, life: int, partition: int) -> list[ListedItem]:
-        if partition == 1:
+    def ensure(partition: PartitionSweep) -> None:
+        if partition.partition == 1:
             raise StoreError("denied")
-        return list_items(archive, topic, life, partition)
 
-    monkeypatch.setattr("archiver.upkeep.retention.sweeping.swept_corrections.list_items", list_one)
-    done = sweep_topic(archive, replace(plan, partitions=[other, *plan.partitions]), lambda _: "")
+    done = sweep_topic(archive, replace(plan, partitions=[other, *plan.partitions]), lambda _: "", ensure)
     assert done.refused == ["denied"]
     assert bases(archive) == [60, 70, 80, 90]
-
-
-def test_nothing_goes_of_a_partition_without_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    archive, store = ten_objects()
-    store.delete(map(key_of, range(0, 100, 10)))
-    monkeypatch.setattr(store, "head", pytest.fail)
-    (found,) = planned(archive).partitions
-    assert (found.going, found.staying, found.error) == ((), {}, "")
 
 
 class ManyStore(MortalStore):
@@ -529,32 +500,6 @@ def test_who_stood_still_between_look_and_delete_looks_again(monkeypatch: pytest
     assert len(bases(archive)) == 10
 
 
-class LateStore(MortalStore):
-    """Lists what was deleted a moment ago."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gone: list[ListedObject] = []
-
-    def delete_each(self, keys: Iterable[str], *, send_by_s: float = math.inf) -> Mapping[str, ArchiverError]:
-        asked = list(keys)
-        self.gone += [item for item in super().list("topics/") if item.key in asked]
-        return super().delete_each(asked, send_by_s=send_by_s)
-
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ListedObject]:
-        late = [item for item in self.gone if item.key.startswith(prefix) and item.key > start_after]
-        return iter(sorted([*super().list(prefix, start_after), *late], key=lambda item: item.key))
-
-
-def test_what_is_listed_late_and_gone_is_not_taken_back() -> None:
-    store = LateStore()
-    archive = archive_in(store)
-    sweep(archive)
-    assert swept_of(archive).ranges == ((0, 60),)
-    store.gone.clear()
-    assert read(archive).gaps == ()
-
-
 class SilentStore(MortalStore):
     """Answers until something is to be deleted, and never again."""
 
@@ -584,7 +529,7 @@ def test_what_keeps_a_topic_from_being_begun_stops_it() -> None:
     archive, _ = ten_objects()
     why = "by what it was swept, cannot be read"
     (done,) = sweep_topics(
-        archive, [TopicWork(planned(archive), lambda _: "", lambda _: "", begin=lambda: why)], left_alone_ms=0
+        archive, [TopicWork(planned(archive), lambda _: "", lambda _: "", refusal=why)], left_alone_ms=0
     )
     assert (done.stopped, done.deleted) == (why, [])
     assert len(bases(archive)) == 10

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from archiver.archive.notes.applied_limits import LimitSource
 from archiver.archive.notes.policies import NotedPolicy
-from archiver.archive.notes.swept import OffsetRanges, SweptPlace
 from archiver.archive.notes.topics import Branch, Life, TopicFact
 from archiver.config.model import ArchiverConfig
 from archiver.config.retention import RetentionConfig
@@ -66,10 +65,7 @@ def test_each_topic_of_a_name_is_walked_through_its_own_lives() -> None:
     noted = NotedPolicy(topic="t", topic_id="T", effective=known.effective, since_ms=0)
     former, current = (one for one in judge_topic(fact, [noted], asked) if isinstance(one, TopicTerms))
     former = replace(former, log_starts={0: None, 1: None, 5: None})  # which the archive has of it
-    swept = {SweptPlace("t", 1, 0): OffsetRanges(((30, 31),)), SweptPlace("t", 2, 0): OffsetRanges(((0, 1),))}
-    seen = SurveyedTopics(
-        store_now_ms=100, facts={"t": fact}, terms=[former, current], kept=(), news=(), swept={"t": swept}
-    )
+    seen = SurveyedTopics(store_now_ms=100, facts={"t": fact}, terms=[former, current], kept=(), news=(), swept={})
     config = ArchiverConfig.model_validate({"storage": {"url": "s3://bucket"}})
     walked = {
         (task.root, task.partition): (list(task.lineage), task.terms.log_start, task.terms.limits.ms)

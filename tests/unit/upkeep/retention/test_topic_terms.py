@@ -117,12 +117,6 @@ def test_what_the_first_override_says_counts_and_all_else_is_of_the_section() ->
     assert only(judge(fact_of("T"), cluster, config, noted)).limits == Limits(ms=14 * DAY_MS, floor_ms=3_600_000)
 
 
-@pytest.mark.parametrize("topic_id", ["T", "U"])
-def test_fixed_limits_are_nothing_for_a_run_that_asks_the_cluster(topic_id: str) -> None:
-    config = {"fixed": {"ms": "1h", "bytes": 1}, "overrides": [{"topics": ".*", "ms": "2h", "bytes": 2}]}
-    assert judge(fact_of("T"), live(topic_id), config) == judge(fact_of("T"), live(topic_id))
-
-
 # --- what keeps a topic in all its lives
 
 
@@ -154,21 +148,6 @@ def test_a_hold_of_some_time_holds_in_all_lives() -> None:
     assert {name: list(one.holds) for name, one in found.items()} == {"t@0": [(3, 9)], "t": [(3, 9)]}
 
 
-@pytest.mark.parametrize(
-    ("cluster", "why"),
-    [
-        (replace(ABSENT, cluster_id="d"), "it was archived of cluster c, and this is d"),
-        (replace(ABSENT, absent=frozenset({"u"})), "the cluster did not name it, which proves nothing"),
-        (replace(ABSENT, absent=frozenset(), untold={"t": "denied"}), "denied"),
-        (live(""), "the cluster has no topic ids: nothing proves that it is the topic that was archived"),
-        (live("S"), "the cluster tells that it is the topic of an earlier life: a broker that is behind may say so"),
-    ],
-    ids=["cluster", "unnamed", "denied", "no-ids", "behind"],
-)
-def test_absence_is_no_proof(cluster: LiveCluster, why: str) -> None:
-    assert whys(judge(fact_of("S", "T"), cluster, GONE)) == {"t": why}
-
-
 # --- topics that are gone
 
 
@@ -197,50 +176,6 @@ def test_a_topic_that_was_created_again_goes_by_its_own_policy_and_the_one_befor
         "t": (LimitSource.TOPIC, Limits(ms=7 * DAY_MS)),
     }
     assert {name: dict(one.log_starts) for name, one in both.items()} == {"t@0": {}, "t": {0: 7}}
-
-
-def test_also_a_life_that_was_created_again_and_not_yet_seen_is_gone() -> None:
-    what = "it was created again, and no backup has seen the new one yet"
-    assert whys(judge(fact_of("T"), live("V"))) == {
-        "t": f"{what}; no entry of retention.gone says how long it is kept then"
-    }
-    assert only(judge(fact_of("T"), live("V"), GONE)).whose is LimitSource.GONE
-
-
-def test_a_broker_that_may_be_behind_lets_nothing_go_of_a_life_that_is_gone() -> None:
-    found = judge(fact_of("S", "T"), live("T", is_agreed=False), GONE)
-    assert whys(found) == {"t@0": "not every broker told which topic has its name now"}
-    assert list(terms_of(found)) == ["t"]
-    assert whys(judge(fact_of("T"), live("V", is_agreed=False), GONE)) == {
-        "t": "not every broker told which topic has its name now"
-    }
-
-
-@pytest.mark.parametrize("cluster", [ABSENT, live("T"), live("V")], ids=["absent", "live", "newer"])
-def test_a_life_without_a_topic_id_is_kept(cluster: LiveCluster) -> None:
-    why = "its topic id does not prove that the cluster no longer has it"
-    assert whys(judge(fact_of("", "T"), cluster, GONE))["t@0"] == why
-    assert "t" not in terms_of(judge(fact_of("S", ""), cluster, GONE))
-
-
-@pytest.mark.parametrize(
-    ("effective", "why"),
-    [
-        (None, "the cluster no longer has it, and the archive does not know its cleanup.policy"),
-        (
-            {"cleanup.policy": "compact"},
-            "the cluster no longer has it, and as the last backup saw its cleanup.policy, it keeps its records for ever",
-        ),
-    ],
-)
-def test_a_topic_that_is_gone_and_did_not_delete_is_kept(effective: dict[str, str] | None, why: str) -> None:
-    assert whys(judge(fact_of("T", effective=effective), ABSENT, GONE)) == {"t": why}
-
-
-def test_a_second_root_of_the_live_topic_is_no_topic_that_is_gone() -> None:
-    """No program writes such a fact."""
-    found = judge(fact_of("T", "T"), live("T"), GONE)
-    assert whys(found) == {"t@0": "its topic id does not prove that the cluster no longer has it"}
 
 
 @pytest.mark.parametrize("cluster", [None, ABSENT, live("T"), live("V")])
@@ -285,14 +220,6 @@ def test_fixed_limits_keep_one_file_of_kafka_more() -> None:
 def test_only_what_the_archive_knows_to_delete_goes_by_fixed_limits(known: dict[str, Any], why: str | None) -> None:
     found = judge(fact_of("T", **known), None, FIXED)
     assert whys(found) == ({} if why is None else {"t": why})
-
-
-def test_lives_of_a_topic_that_was_created_again_need_a_cluster_that_says_so() -> None:
-    found = judge(fact_of("S", "T"), None, GONE | FIXED)
-    assert whys(found) == {
-        "t@0": "it is of a topic that was created again: only a run that asks the cluster lets that go"
-    }
-    assert list(terms_of(found)) == ["t"]
 
 
 # --- all of it at random, against a plain reading of the rules
