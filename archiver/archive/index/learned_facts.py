@@ -9,9 +9,8 @@ from archiver.archive.segments.entries import Entries
 from archiver.archive.segments.listing import Partition
 from archiver.archive.segments.partition_segments import Segments
 
-_MANY = (
-    200  # fewer facts are not worth a file, unless the index has wrong ones: a running backup adds those of its objects
-)
+# Fewer facts are not worth a file, unless the index has wrong ones: a running backup adds those of its own objects.
+_MANY = 200
 # Writing a file takes 300 bytes of memory an object; a generation has room for 64 files.
 _SHARED_AT_ONCE = 200_000
 _MOST_SHARED = 32  # files

@@ -48,6 +48,10 @@ class Branch:
     leader_epoch: Annotated[LeaderEpoch, Field(le=_MOST_EPOCH)] = -1
     seen_ms: _Noted = None  # when a backup found that the log was truncated
 
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.leader_epoch < -1:
+            raise ValueError(f"not a branch: offset {self.offset}, leader epoch {self.leader_epoch}")
+
 
 _PartitionName = Annotated[int, BeforeValidator(partial(spelled_number, most=MOST_PARTITIONS)), PlainSerializer(str)]
 
