@@ -89,30 +89,6 @@ def test_what_comes_is_archived_and_what_goes_is_kept(
     assert read_partitions(site.bucket, gone) == kept
 
 
-def test_a_topic_deleted_between_two_looks_ends_quietly(
-    broker_41: Broker, site: ArchiveSite, topic: str, soon_lasting: str
-) -> None:
-    """The group has not heard of it yet: the fetches do. One that comes back is found again without a word of the group."""
-    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
-    produce_values(broker_41.bootstrap, topic, values(10))
-    config = config_of(site, broker_41, topic)
-    config["topics"]["refresh"] = "1h"
-    with running(site, config, PYTHONPATH=soon_lasting) as instance:
-        eventually(lambda: instance.value("archiver_records_total", topic=topic) == 10)
-        delete_topic(broker_41.bootstrap, topic)
-        eventually(lambda: "what is archived is kept" in instance.log)
-        time.sleep(5)  # what is in trouble for longer than that would be told
-        assert instance.total("archiver_partitions_failing") == 0
-        assert instance.total("archiver_rpo_seconds") == 0
-        assert instance.total("archiver_failures_total") == 0
-        assert "ERROR" not in instance.log
-        create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
-        produce_values(broker_41.bootstrap, topic, values(20))
-        eventually(lambda: len(read_partitions(site.bucket, f"{topic}@1").get(0, [])) == 20)
-        assert instance.stop() == 0
-    assert len(read_partitions(site.bucket, topic)[0]) == 10
-
-
 # --- where a topic begins
 
 

@@ -150,7 +150,10 @@ def test_what_is_held_of_a_deleted_topic_is_put(
         assert keys_in(site.bucket, "topics/") == []
         delete_topic(bootstrap, topic)
         eventually(lambda: instance.value("archiver_records_total", topic=topic) == 50)
+        eventually(lambda: "what is archived is kept" in instance.log)
+        assert instance.total("archiver_partitions_failing") == instance.total("archiver_failures_total") == 0
         assert instance.stop() == 0
+        assert "ERROR" not in instance.log
     (records,) = read_partitions(site.bucket, topic).values()
     assert [record.value for record in records] == values(50, "old")
 
