@@ -27,7 +27,7 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
     from archiver.groups.target.backup_groups import NAMELESS
     from archiver.process.output.progress import Progress
     from archiver.restore.groups.removed_positions import removal_warnings
-    from archiver.spark.preview import preview_restore
+    from archiver.spark.restore import preview_restore
 
     config, problems = archive_config(options), list[str]()
     with closing(Progress("restore", quiet=options.quiet)) as progress:

@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 
 import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
-import archiver.restore.targets.target_creation
+import archiver.restore.targets.targets
 import archiver.spark.session.spark_session
 from archiver.codec.selection import LAST_LONG, TopicSelection
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import PredicateError, TargetError
 from archiver.restore.plan.request import Existing, RestoreRequest
 from archiver.restore.report.preview import RestorePreview
-from archiver.spark.preview import preview_restore
+from archiver.spark.restore import preview_restore
 from tests.support.brokers import Broker, Bucket
 from tests.support.dealt_records import Rows, brute_force, fill, on_target
 from tests.support.foreign_reader import keys_in, s3_client
@@ -167,7 +167,7 @@ def test_what_was_chosen_is_gone_on_with(
         site.back_up(broker_41.bootstrap, topic, records=60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.targets.target_creation, "reach", die)
+        patch.setattr(archiver.restore.targets.targets, "reach", die)
         with pytest.raises(Killed):
             site.restore(broker_41.bootstrap, topics=topic, **asked)
     key = next(row.key for row in reversed(written[3]) if row.key is not None and len(row.key) > 2)

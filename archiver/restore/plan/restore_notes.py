@@ -1,10 +1,7 @@
 """Reads and writes a restore's notes on each topic: its plan, its claims, its end. Used by targets and their survey."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Final, NamedTuple
-
-from pydantic import Field, Strict
+from typing import NamedTuple
 
 from archiver.archive.format.control import (
     FACT_FORMAT,
@@ -15,7 +12,6 @@ from archiver.archive.format.control import (
     read_fact,
     read_facts,
 )
-from archiver.archive.format.fact_model import FactModel
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_partition_number, is_restore_id
 from archiver.archive.restores.finished_restores import FINISHED, PLAN, REPARTITION
@@ -252,17 +248,8 @@ def _ends_of(fact: Fact, stream: str) -> Mapping[int, int]:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Replaced:
-    """The noted attributes of a replaced topic, besides its place."""
-
-    replication_factor: Annotated[int, Strict(), Field(ge=1, le=_MOST_REPLICAS)]
-
-
-_REPLACED_FACT: Final = FactModel(_Replaced)
-
-
 def _replicas(fact: Fact, stream: str) -> int:
-    return _REPLACED_FACT.read(
-        fact, lambda why: NotWholeError(f"control/{stream}: does not tell how many replicas ({why}); use another --id")
-    ).replication_factor
+    try:
+        return as_number(fact[_REPLICATION_FACTOR], 1, _MOST_REPLICAS)
+    except ValueError as error:
+        raise NotWholeError(f"control/{stream}: does not tell how many replicas ({error}); use another --id") from error

@@ -99,18 +99,8 @@ def unknown_problems(names: Iterable[str]) -> list[str]:
     ]
 
 
-def unread_problems(purged: Mapping[str, str], provided_for: Mapping[str, str]) -> list[str]:
-    """Return problems of topics, given as {topic: topic id}, that were created after the survey of the targets."""
-    return [
-        f"target topic {name} is not purged: it came when the targets had been looked at; stop whoever deletes and creates it,"
-        " and run the same command again"
-        for name, topic_id in sorted(purged.items())
-        if provided_for.get(name) != topic_id
-    ]
-
-
 def late_problem(name: str, *, is_successor: bool) -> str:
-    """Return why a topic that was created after the restore began is not purged: no user can have meant it."""
+    """Return why a topic that was created after the restore began is not purged: no user can have meant it, and nothing was read for it."""
     if is_successor:
         return (
             f"target topic {name} is not purged: it stands in the place of one that this restore has deleted, and has records"

@@ -7,6 +7,7 @@ from archiver.process.output.text import spell_count
 from archiver.restore.plan.estimate import Effort
 from archiver.restore.plan.request import Existing
 from archiver.restore.plan.restore_plan import TopicPlan
+from archiver.restore.purge.purge import Damage
 
 NOT_TRIED = (
     "--where was tried on no record: one that it cannot be worked out for ends the restore, before anything is changed"
@@ -46,15 +47,15 @@ class RestorePreview:
         ]
 
 
-def with_missing(topic: TopicPlan, found: Mapping[tuple[str, int], Sequence[str]]) -> TopicPlan:
-    """Add damage that was found by reading a plan's objects, by (target, partition), to its known gaps."""
-    return replace(
-        topic,
-        partitions=tuple(
-            replace(one, missing=(*one.missing, *found.get((topic.target, one.partition), ())))
-            for one in topic.partitions
-        ),
-    )
+def with_missing(topic: TopicPlan, damage: Iterable[Damage]) -> TopicPlan:
+    """Add damage that was found by reading a plan's objects to its known gaps."""
+    mine = [one for one in damage if one.target == topic.target]
+
+    def found(partition: int) -> list[str]:
+        return [one.message for one in mine if one.partition == partition]
+
+    partitions = (replace(one, missing=(*one.missing, *found(one.partition))) for one in topic.partitions)
+    return replace(topic, partitions=tuple(partitions))
 
 
 def copies_archived_again(

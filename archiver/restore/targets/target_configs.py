@@ -8,7 +8,7 @@ from archiver.errors import ArchiverError, KafkaError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import Refusal, TopicDescription
 from archiver.kafka.topics.admin import KafkaAdmin
-from archiver.kafka.topics.configs import topic_configs, topic_configs_each, wait_until_changed
+from archiver.kafka.topics.configs import topic_configs_each, wait_until_changed
 from archiver.process.running.failpoints import reach
 from archiver.restore.plan.request import RETENTION_KEYS, RestoreRequest, Retention
 from archiver.restore.plan.restore_plan import FILL_CONFIGS, UNLIMITED, TopicPlan
@@ -72,8 +72,13 @@ class TargetConfigs:
         self, client: KafkaClient, topics: Mapping[str, TopicPlan], request: RestoreRequest
     ) -> dict[str, Finish]:
         """Set the archived configs, and remove those of the fill. Each topic gets all of them or, if one is refused, none."""
-        known = await _known_configs(client, topics)
-        changes = {name: final_changes(topic, known, request) for name, topic in topics.items()}
+        configs, unknown = await topic_configs_each(client, topics)
+        for error in unknown.values():
+            raise error
+        changes = {
+            name: final_changes(topic, configs[name].effective, configs[name].own, request)
+            for name, topic in topics.items()
+        }
         wanted = [name for name, some in changes.items() if wanted_in_the_end(some) > 1]
         found = await client.describe_topics(wanted) if wanted else {}
         unmet = await unmet_in_the_end(client, changes, {name: min(one.replicas) for name, one in found.items()})
@@ -83,7 +88,7 @@ class TargetConfigs:
         return {
             name: Finish(is_done=False, refusal=_with_way_past(refused[name]))
             if name in refused
-            else Finish(changes[name], left_out=_unknown_of(topic, known), refusal=left_out.get(name))
+            else Finish(changes[name], left_out=_unknown_of(topic, configs[name].effective), refusal=left_out.get(name))
             for name, topic in topics.items()
         }
 
@@ -143,11 +148,6 @@ def _unknown_of(topic: TopicPlan, known: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(topic.final_configs.keys() - known))
 
 
-async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collection[str]:
-    """Return the names of configs that the brokers know, by those of one topic."""
-    return (await topic_configs(client, min(topics))).effective.keys() if topics else ()
-
-
 def _leaders(found: Mapping[str, TopicDescription]) -> dict[str, set[int]]:
     return {name: set(described.leaders.values()) for name, described in found.items()}
 
@@ -161,15 +161,16 @@ def _known_of(configs: Configs, known: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in configs.items() if name in known}
 
 
-def final_changes(topic: TopicPlan, known: Collection[str], request: RestoreRequest) -> Changes:
-    """Return the changes from a filled topic's configs to the final ones: those of the archive, and the requested ones.
+def final_changes(topic: TopicPlan, known: Collection[str], own: Configs, request: RestoreRequest) -> Changes:
+    """Return the changes from a filled topic's `own` configs to the final ones: those of the archive, and the requested ones.
 
-    Retention stays as it was for the filling, unless the archived one is wanted, or another one was given. A requested config
-    is set even if the cluster does not know it: the cluster refuses that beforehand.
+    Configs that the fill did not set stay: its cluster refused those. Retention stays as it was for the filling, unless the
+    archived one is wanted, or another one was given. A requested config is set even if the cluster does not know it: the cluster
+    refuses that beforehand.
     """
     is_archived = request.retention is Retention.ARCHIVED
-    kept = () if is_archived else RETENTION_KEYS
-    taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)
+    filled = (name for name, value in FILL_CONFIGS.items() if own.get(name) == value and name not in RETENTION_KEYS)
+    taken_back = dict.fromkeys([*filled, *(name for name in RETENTION_KEYS if is_archived and name in own)])
     retained = topic.archived_retention if is_archived else {}
     asked = {name: topic.final_configs[name] for name in request.target_configs if name in topic.final_configs}
     return {**taken_back, **_known_of(topic.final_configs, known), **asked, **_known_of(retained, known)}

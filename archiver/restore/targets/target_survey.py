@@ -6,7 +6,7 @@
 4. For purged topics, find their archived logs; for topics that are appended to, the harm of their own configs.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -32,7 +32,6 @@ from archiver.restore.purge.purge import (
     purge_problems,
     unarchived_problems,
     unknown_problems,
-    unread_problems,
 )
 from archiver.restore.targets.fill_terms import is_of_filling
 from archiver.restore.targets.lost_records import cut_short, lost_problems
@@ -129,7 +128,6 @@ class Surveyor:
         archived: ArchivedLogs,
         *,
         cluster: Sequence[str],
-        existing: Collection[str] | None,
         clock_ms: Callable[[], int],
     ) -> None:
         self._notes = notes
@@ -137,8 +135,8 @@ class Surveyor:
         self._request = request
         self._archived = archived
         self._cluster = cluster
-        self._existing = existing
         self._clock_ms = clock_ms
+        self.purgeable: Mapping[str, str] = {}  # the topics that may be purged, and their ids
 
     async def survey(
         self,
@@ -181,9 +179,8 @@ class Surveyor:
         nameless = [name for name in survey.plans if not ids[name] and not survey.is_verified(name)]
         survey.problems += await stranger_problems(client, nameless, survey.claims, survey.topic_claims, offsets)
         if survey.purged:
-            kinship = self._archived.kinship(survey.purged)
-            survey.archived = kinship.themselves
-            survey.problems += unknown_problems(kinship.unknown)
+            survey.archived, unknown = self._archived.find(survey.purged)
+            survey.problems += unknown_problems(unknown)
             survey.problems += await unarchived_problems(client, survey.purge, offsets)
         await self._survey_appended(client, survey)
         return survey
@@ -199,7 +196,8 @@ class Surveyor:
             survey.purged[name] = described.topic_id
             survey.replicas |= {name: max(described.replicas)} if self._request.keeps_replicas else {}
             survey.problems += purge_problems(plan, described, survey.offsets[name], self._request)
-            survey.problems += self._late_problems(name, is_successor=is_successor and not is_made)
+            if is_successor or self.purgeable.get(name) != described.topic_id:
+                survey.problems.append(late_problem(name, is_successor=is_successor and not is_made))
             survey.doubts += choice_doubts(plan, self._request)
             return
         else:
@@ -277,16 +275,6 @@ class Surveyor:
         doubtful = {name: of for name, of in named.items() if of and not survey.was_verified(name)}
         finished = self._notes.finished(doubtful) if doubtful else ()
         return [unverified_problem(name, self._notes.restore_id) for name in sorted(finished)]
-
-    def _late_problems(self, name: str, *, is_successor: bool) -> list[str]:
-        """Return why a topic is not purged, though others are: no user can have meant it."""
-        is_late = self._existing is not None and name not in self._existing
-        return [late_problem(name, is_successor=is_successor)] if is_late or is_successor else []
-
-    def unread(self, survey: Survey, provided_for: Mapping[str, str]) -> list[str]:
-        """Return problems of topics that replaced others after the check of the targets."""
-        wanted = {name: one for name, one in survey.purged.items() if self._existing is None or name in self._existing}
-        return unread_problems(wanted, provided_for)
 
 
 def ids_of(found: Mapping[str, TopicDescription]) -> dict[str, str]:

@@ -213,13 +213,13 @@ def test_an_empty_topic_is_known_to_every_command(archive: Site, run: Run) -> No
         assert exit_code == 2
         assert "nothing is not in the archive" in err
     plan = plan_restore(read_archive(Archive(archive.store, LAYOUT), wanted="idle".__eq__), {"idle": "idle"})
-    assert [(one.records, one.problem) for one in plan.topics[0].partitions] == [(0, ""), (0, "")]
+    assert [(one.records, one.problem) for one in plan[0].partitions] == [(0, ""), (0, "")]
 
 
 def test_a_restore_names_all_that_is_wrong_with_a_partition(archive: Site) -> None:
     lose(archive, 0)
     strip(archive, 10)
-    (topic,) = plan_restore(read_archive(Archive(archive.store, LAYOUT)), {"orders": "orders"}).topics
+    (topic,) = plan_restore(read_archive(Archive(archive.store, LAYOUT)), {"orders": "orders"})
     assert [one.partition for one in topic.partitions if one.problem] == [PARTITION]
     problem = topic.partitions[PARTITION].problem
     assert Site.key(10) in problem
@@ -254,12 +254,12 @@ def test_a_log_that_was_cut_back_is_read_through_its_lives(archive: Site, run: R
         found = run("cat", "orders", "--from-offset", str(start), "--partition", "3")
         assert (found[0], told(found[1])) == (0, [row for row in joined if row[1] >= start])
 
-    (topic,) = plan_restore(read_archive(Archive(archive.store, LAYOUT)), {"orders": "orders"}).topics
+    (topic,) = plan_restore(read_archive(Archive(archive.store, LAYOUT)), {"orders": "orders"})
     plan, other = topic.partitions[PARTITION], topic.partitions[4]
     assert (topic.life, len(topic.partitions), plan.problem, plan.records, other.records) == (1, 5, "", 8, 2)
     frames = read_parts(archive.store, "orders", PARTITION, plan.parts)
     assert [record.offset for record in records_of(*frames)] == [offset for _, offset in joined]
-    (whole,) = plan_restore(read_archive(Archive(archive.store, LAYOUT), life=0), {"orders": "orders"}).topics
+    (whole,) = plan_restore(read_archive(Archive(archive.store, LAYOUT), life=0), {"orders": "orders"})
     assert {part.until_offset for part in whole.partitions[PARTITION].parts} == {None}
     assert whole.partitions[PARTITION].selection_digest != plan.selection_digest
     assert whole.partitions[4].selection_digest == other.selection_digest
@@ -270,7 +270,7 @@ def test_a_selection_that_ends_elsewhere_is_another_one(archive: Site) -> None:
     whole = topic.partitions[PARTITION]
     cuts = [whole, whole.until_offset(30), whole.until_offset(29), whole.until_offset(21)]
     plans = [plan_restore([replace(topic, partitions={PARTITION: cut})], {"orders": "orders"}) for cut in cuts]
-    selections = [plan.topics[0].partitions[PARTITION].selection_digest for plan in plans]
+    selections = [plan[0].partitions[PARTITION].selection_digest for plan in plans]
     assert selections[0] == selections[1]
     assert len(set(selections)) == 3
 

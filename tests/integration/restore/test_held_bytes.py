@@ -18,8 +18,7 @@ from archiver.errors import TargetError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.topics.log_dirs import LogSizes, log_sizes
 from archiver.restore.plan.request import Existing, RestoreRequest
-from archiver.spark.preview import preview_restore
-from archiver.spark.restore import run_restore_job
+from archiver.spark.restore import preview_restore, run_restore_job
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.cluster import broker_cluster, log_folder

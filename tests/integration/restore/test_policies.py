@@ -19,7 +19,7 @@ from archiver.kafka.topics.configs import topic_configs
 from archiver.restore.plan.request import Existing, RestoreRequest, Retention
 from archiver.restore.report.preview import RestorePreview
 from archiver.restore.report.restore_report import TopicReport
-from archiver.spark.preview import preview_restore
+from archiver.spark.restore import preview_restore
 from tests.support.brokers import CACHE, KAFKA_41, Broker
 from tests.support.compiled import jars_with
 from tests.support.foreign_reader import keys_in
@@ -312,23 +312,6 @@ def test_what_nothing_needs_is_left_out_and_told(
     notes = json.loads(foretold.stdout)["notes"]
     assert notes == [f"{topic}.back: {told}" for told in report.left_out_filling]
     assert notes[0].endswith(f"it is filled with retention.ms={HOUR_MS}")
-
-
-def test_topics_of_a_later_portion_are_checked_before_the_first_is_filled(
-    broker_41: Broker,
-    long_retention_refused: Broker,
-    topic: str,
-    site: ArchiveSite,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", 1)
-    now_ms = time.time_ns() // 1_000_000
-    archived(broker_41, f"{topic}.1", site, records_of(200, now_ms))
-    archived(broker_41, f"{topic}.2", site, records_of(20))  # the smaller one is old
-    with pytest.raises(TargetError, match=rf"^{topic}\.2\.back: the cluster refuses retention\.ms=-1 .* 20 of the 20"):
-        site.restore(long_retention_refused.bootstrap, topics=rf"{topic}\..*", patterns=((r"(.*)", r"\1.back"),))
-    assert keys_in(site.bucket, "control/restores/") == []
-    assert end_of(long_retention_refused, f"{topic}.1.back") is None
 
 
 @pytest.mark.parametrize("way", ["new", "purged"])

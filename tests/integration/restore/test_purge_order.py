@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Consumer
 
 import archiver.restore.plan.restore_notes
-import archiver.restore.targets.target_creation
 import archiver.restore.targets.targets
 import archiver.spark.restore_job
 from archiver.archive.format.control import append_fact
@@ -25,7 +24,6 @@ from archiver.kafka.topics.admin import KafkaAdmin
 from archiver.kafka.topics.deletion import delete_topics_by_id
 from archiver.restore.plan.request import Existing
 from archiver.restore.plan.restore_notes import RestoreNotes
-from archiver.restore.targets.target_creation import TargetCreation
 from archiver.restore.targets.targets import Targets
 from archiver.spark import purge_proof
 from tests.integration.restore.test_policies import limited
@@ -77,7 +75,7 @@ def when_the_first_is_gone(then: Callable[[], object], patch: pytest.MonkeyPatch
         if not done:
             done.append(await asyncio.to_thread(then))
 
-    patch.setattr(archiver.restore.targets.target_creation, "delete_topics_by_id", delete_and_then)
+    patch.setattr(archiver.restore.targets.targets, "delete_topics_by_id", delete_and_then)
 
 
 def when_all_is_read(then: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
@@ -88,7 +86,7 @@ def when_all_is_read(then: Callable[[], object], patch: pytest.MonkeyPatch) -> N
         then()
         return found
 
-    patch.setattr(archiver.spark.restore_job, "read_whole", read_and_then)
+    patch.setattr(purge_proof, "read_whole", read_and_then)
 
 
 @contextmanager
@@ -137,7 +135,6 @@ def test_when_one_cannot_be_filled_no_more_are_purged(
     def fail(*_: object) -> None:
         raise TemporaryError("the brokers take nothing")
 
-    monkeypatch.setattr(archiver.spark.restore_job, "_PORTIONS_AT_ONCE", 1)  # nothing is purged beside what is filled
     monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", fail)
     code, _, said = restore(site, broker_41, topic, capsys)
     assert code == 4
@@ -180,9 +177,8 @@ def test_what_is_written_in_the_place_of_a_purged_topic_is_not_purged(
 
 
 @pytest.fixture
-def live(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Of two archived topics, one that others stand for; the larger one would be filled first."""
-    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", 1)
+def live(broker_41: Broker, topic: str, site: ArchiveSite) -> str:
+    """Of two archived topics, one that others stand for."""
     archived(broker_41, f"{topic}.large", site, records_of(90))
     archived(broker_41, f"{topic}.live", site, records_of(10))
     return f"{topic}.live"
@@ -193,7 +189,7 @@ def assert_refused_before(site: ArchiveSite, target: Broker, topic: str, capsys:
     foreign_topic(target, f"{topic}.live", 7)
     before = id_of(target, f"{topic}.live")
     for more in (["--dry-run"], []):
-        code, _, said = restore(site, target, topic, capsys, "--first", r".*\.large", *more)
+        code, _, said = restore(site, target, topic, capsys, *more)
         assert (code, told in said) == (2, True), said
         assert {name for name in topics_on(target) if name.startswith(topic)} == {f"{topic}.live"}
         assert (id_of(target, f"{topic}.live"), log_of(target, f"{topic}.live")) == (before, (0, 7))
@@ -206,7 +202,7 @@ def test_a_topic_of_too_many_partitions(
     with limited(tmp_path, **{"limits.partitions": "3"}) as target:
         assert_refused_before(site, target, topic, capsys, f"topic {topic}.wide could not be created")
         assert live in topics_on(target)
-        # Also where nothing is purged, and it is not in the first portion.
+        # Also where nothing is purged.
         delete_topic(target.bootstrap, live)
         assert restore(site, target, topic, capsys)[0] == 2
         assert {name for name in topics_on(target) if name.startswith(topic)} == set()
@@ -224,24 +220,20 @@ def test_a_record_that_no_request_can_hold(
 def test_a_topic_that_came_later_is_not_purged(
     broker_41: Broker, topic: str, site: ArchiveSite, live: str, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
-    """It is in the second portion, and was not there when the restore began."""
     for name in (f"{topic}.large", live):
         delete_topic(broker_41.bootstrap, name)
-    prepare = archiver.spark.restore_job._Restore._prepare
+    review = Targets.review
 
-    async def prepare_and_come(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        found = await prepare(*arguments, **named)
-        if live not in topics_on_now:
-            topics_on_now.add(live)
-            await asyncio.to_thread(foreign_topic, broker_41, live, 7)
+    async def review_and_come(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        found = await review(*arguments, **named)
+        await asyncio.to_thread(foreign_topic, broker_41, live, 7)
         return found
 
-    topics_on_now: set[str] = set()
-    monkeypatch.setattr(archiver.spark.restore_job._Restore, "_prepare", prepare_and_come)
-    code, told, said = restore(site, broker_41, topic, capsys)
-    assert (code, told["not_begun"]) == (2, [live]), said
+    monkeypatch.setattr(Targets, "review", review_and_come)
+    code, _, said = restore(site, broker_41, topic, capsys)
+    assert code == 2
     assert f"target topic {live} is not purged: it was not there when the restore began" in said
-    assert (log_of(broker_41, live), log_of(broker_41, f"{topic}.large")) == ((0, 7), (0, 90))
+    assert log_of(broker_41, live) == (0, 7)
 
 
 def test_what_another_restore_has_begun_is_not_filled_a_second_time(
@@ -370,7 +362,7 @@ def test_a_topic_that_somebody_has_created_keeps_its_configs(
 ) -> None:
     """A restore was killed when it had noted that it would create a topic; then a user did."""
     archived(broker_41, topic, site, records_of(10))
-    with dying_in(TargetCreation, "_create", monkeypatch):
+    with dying_in(Targets, "_create", monkeypatch):
         restored(site, broker_41, topic, existing=Existing.APPEND)
     own = {"cleanup.policy": "compact", "retention.ms": "60000", "max.message.bytes": "5000"}
     create_topic(broker_41.bootstrap, f"{topic}.back", 1, own)

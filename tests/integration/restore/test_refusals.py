@@ -10,7 +10,6 @@ import pytest
 import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
 import archiver.restore.targets.broker_terms
-import archiver.restore.targets.target_creation
 import archiver.restore.targets.targets
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import ArchiverConfig, TargetConfig
@@ -20,7 +19,7 @@ from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.topics.deletion import delete_topics_by_id
 from archiver.restore.plan.request import Existing, RestoreRequest
 from archiver.restore.report.preview import RestorePreview
-from archiver.spark.preview import preview_restore
+from archiver.spark.restore import preview_restore
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
 from tests.support.kafka_topics import create_topic, produce_values, with_client
@@ -168,7 +167,7 @@ def test_a_quota_of_changes_holds_a_purge_up_and_does_not_end_it(
         missing.append(len(targets - (await client.describe_topics(targets)).keys()))
         await delete_topics_by_id(client, topic_ids, tell)
 
-    monkeypatch.setattr(archiver.restore.targets.target_creation, "delete_topics_by_id", watched)
+    monkeypatch.setattr(archiver.restore.targets.targets, "delete_topics_by_id", watched)
     topics = site.restore(
         broker.bootstrap, topics=rf"{topic}\.\d\d", patterns=((r"(.*)", r"\1.back"),), existing=Existing.PURGE
     ).topics

@@ -20,7 +20,7 @@ from archiver.kafka.records.produce import ProduceAnswer, produce
 from archiver.restore.plan.estimate import Effort, effort_of
 from archiver.restore.plan.request import Existing, RestoreRequest
 from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
-from archiver.spark.preview import preview_restore
+from archiver.spark.restore import preview_restore
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, with_client

@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from confluent_kafka import Consumer, TopicPartition
 
 import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
-import archiver.restore.targets.target_creation
 import archiver.restore.targets.targets
 import archiver.spark.restore_job
 from archiver.archive.segments.record_counts import Count
@@ -33,6 +32,7 @@ from archiver.restore.plan.restore_notes import RestoreNotes
 from archiver.restore.plan.restore_plan import FILL_CONFIGS
 from archiver.restore.plan.task import RestoreTask, TaskReport
 from archiver.restore.report.restore_report import TopicReport
+from archiver.restore.targets.targets import TargetReview, Targets
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.foreign_reader import keys_in, s3_client
@@ -466,7 +466,7 @@ def test_a_purged_target_is_made_anew(broker: Broker, topic: str, site: ArchiveS
 # Each effect of a restore that purges, in their order, and where it is done.
 EFFECTS = [
     (RestoreNotes, "note_replaced"),
-    (archiver.restore.targets.target_creation, "delete_topics_by_id"),
+    (archiver.restore.targets.targets, "delete_topics_by_id"),
     (KafkaAdmin, "create_topics"),
     (KafkaAdmin, "alter_configs_of_topics"),
     (RestoreNotes, "note_plans"),
@@ -503,7 +503,7 @@ def test_what_this_restore_has_filled_is_never_purged(
         deleted.extend(topic_ids.values())
         await delete_topics_by_id(client, topic_ids, tell)
 
-    monkeypatch.setattr(archiver.restore.targets.target_creation, "delete_topics_by_id", watched)
+    monkeypatch.setattr(archiver.restore.targets.targets, "delete_topics_by_id", watched)
     for number, (place, effect) in enumerate(EFFECTS):
         name = f"{topic}.{number}"
         foreign_topic(broker_41, name, 7)
@@ -527,13 +527,14 @@ def test_two_runs_at_once_purge_once(
     ours = archived(broker_41, topic, site, records_of(300), records_of(10))
     foreign_topic(broker_41, f"{topic}.back", 7, 7)
     gate = threading.Barrier(2)
-    check: Callable[..., Awaitable[None]] = archiver.restore.targets.targets.Targets.check
+    review = Targets.review
 
-    async def check_together(*arguments: Any) -> None:  # noqa: ANN401
-        await check(*arguments)
+    async def review_together(*arguments: Any) -> TargetReview:  # noqa: ANN401
+        found = await review(*arguments)
         gate.wait(60)
+        return found
 
-    monkeypatch.setattr(archiver.restore.targets.targets.Targets, "check", check_together)
+    monkeypatch.setattr(Targets, "review", review_together)
     with ThreadPoolExecutor(2) as pool:
         reports = list(
             pool.map(lambda _: restored(site, broker_41, topic, existing=Existing.PURGE, batch_bytes=500), range(2))
@@ -542,11 +543,9 @@ def test_two_runs_at_once_purge_once(
     assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
 
 
-@pytest.mark.parametrize("first_topics", [16, 1], ids=["one portion", "later portion"])
 def test_what_cannot_be_created_is_known_before_anything_is_purged(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, first_topics: int
+    broker_41: Broker, topic: str, site: ArchiveSite
 ) -> None:
-    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", first_topics)
     there, other = f"{topic}.there", f"{topic}.a_b"
     for name in (topic, f"{topic}.1", f"{topic}.2"):
         archived(broker_41, name, site, records_of(10))

@@ -53,7 +53,7 @@ def plan_of(objects: int = OBJECTS, partitions: int = 2, problem: str = "") -> T
     topic = ArchivedTopic(
         topic="orders", life=1, fact=None, partitions=found, damaged={1: [problem] if problem else []}, other_lives=()
     )
-    return plan_restore([topic], {"orders": "copy"}).topics[0]
+    return plan_restore([topic], {"orders": "copy"})[0]
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ def topic(*partitions: int, noted: int | None, **configs: str) -> ArchivedTopic:
 def test_a_partition_number_that_no_topic_has_is_reported_and_not_planned(noted: int | None) -> None:
     archive = [topic(0, 5, FAR, noted=noted)]
     plan = plan_restore(archive, {"t": "t"})
-    assert [one.partition for one in plan.topics[0].partitions] == list(range(6))
+    assert [one.partition for one in plan[0].partitions] == list(range(6))
     (told,) = told_beside(archive, plan, RestoreRequest())
     assert told.startswith(f"t: partition {FAR}: not restored: ")
     assert not list(told_beside(archive, plan, RestoreRequest(wanted=TopicSelection(partitions=frozenset({0})))))
@@ -32,7 +32,7 @@ def test_a_partition_number_that_no_topic_has_is_reported_and_not_planned(noted:
 def test_partitions_that_a_note_does_not_have_yet_are_planned() -> None:
     archive = [topic(0, 9_000, noted=4)]
     plan = plan_restore(archive, {"t": "t"})
-    assert len(plan.topics[0].partitions) == 9_001
+    assert len(plan[0].partitions) == 9_001
     assert not list(told_beside(archive, plan, RestoreRequest()))
 
 
@@ -52,12 +52,12 @@ ARCHIVED = {"retention.ms": "7", "retention.bytes": "8", "segment.ms": "9"}
 def test_target_configs_stand_in_place_of_the_archived_ones(
     asked: dict[str, str], final: dict[str, str], retention: dict[str, str]
 ) -> None:
-    (plan,) = plan_restore([topic(0, noted=1, **ARCHIVED)], {"t": "t"}, RestoreRequest(target_configs=asked)).topics
+    (plan,) = plan_restore([topic(0, noted=1, **ARCHIVED)], {"t": "t"}, RestoreRequest(target_configs=asked))
     assert (plan.final_configs, plan.archived_retention) == (final, retention)
 
 
 def test_an_archived_config_with_an_empty_value_comes_back() -> None:
     """With an empty cleanup.policy, brokers that take one neither delete nor compact; their default deletes."""
     archived = topic(0, noted=1, **{"cleanup.policy": ""})
-    (plan,) = plan_restore([archived], {"t": "t"}, RestoreRequest()).topics
+    (plan,) = plan_restore([archived], {"t": "t"}, RestoreRequest())
     assert plan.final_configs == {"cleanup.policy": ""}

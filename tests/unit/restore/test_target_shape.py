@@ -68,7 +68,6 @@ def test_a_finished_target_without_its_other_notes_is_not_appended_to_again(appe
         RestoreRequest(),
         ArchivedLogs(notes.archive, "c"),
         cluster=(),
-        existing=None,
         clock_ms=lambda: 0,
     )
     topic = TopicDescription(
