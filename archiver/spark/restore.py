@@ -8,6 +8,7 @@
 A dry run is steps 1 and the proof of step 2. Nothing is changed before step 3, except that lists of chosen records are stored.
 """
 
+import asyncio
 import logging
 import os
 import time
@@ -19,12 +20,16 @@ from archiver.archive.format.handle import open_archive
 from archiver.archive.reading.catalog import topic_names
 from archiver.config.model import StorageConfig, TargetConfig
 from archiver.errors import NotWholeError, UsageError
+from archiver.groups.positions.archived_position import ArchivedPosition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.client_thread import ClientThread
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.process.output.progress import make_reporter
 from archiver.process.output.text import spell_count
-from archiver.restore.groups.group_restore import GroupRequest
+from archiver.restore.groups.deleted_positions import with_lost_positions
+from archiver.restore.groups.group_preview import GroupPreview, preview_groups
+from archiver.restore.groups.group_restore import GroupRequest, read_positions
+from archiver.restore.groups.unmatched_groups import unmatched_problem
 from archiver.restore.plan.estimate import effort_of
 from archiver.restore.plan.planner import Planner
 from archiver.restore.plan.request import RestoreRequest, check_restore_id
@@ -107,12 +112,15 @@ def preview_restore(
     restore_id: str | None,
     select_topics: Callable[[Iterable[str]], Sequence[str]] = lambda _: (),
     notice: Callable[[str], None] = lambda _: None,
+    groups: GroupRequest | None = None,
 ) -> RestorePreview:
     """Plan a restore and check its targets. Needs Spark for a predicate, and for the objects that a purge reads first.
 
     `select_topics` chooses the names that a backup with the present configuration archives.
     """
     steps = _Steps(storage, target, request, notice)
+    told: list[str] = []
+    positions = () if groups is None else read_positions(steps.archive, groups, told.append)  # refusals come first
     if request.where:
         with spark_in_background("restore --dry-run --where", notice) as start_spark:
             from archiver.spark.record_choice import check_predicate  # noqa: PLC0415 - an extra
@@ -128,6 +136,7 @@ def preview_restore(
                 reading = steps.read(topics, start_spark)
             damage = damage_problems(topics, reading, review.purge, skips_damage=request.skips_damage)
             topics = topics if damage else [with_missing(topic, reading.damage) for topic in topics]
+    settable = None if groups is None else steps.preview_groups(groups, positions, topics, told.append)
     return RestorePreview(
         restore_id=name,
         topics=sorted(topics, key=lambda topic: topic.source),
@@ -147,7 +156,8 @@ def preview_restore(
         ],
         doubts=review.doubts,
         effort=effort_of(topics, request, os.cpu_count() or 1, review.limits),
-        told=steps.planner.problems({one.source: one.records for one in topics}),
+        told=[*steps.planner.problems({one.source: one.records for one in topics}), *told],
+        groups=settable,
     )
 
 
@@ -245,6 +255,21 @@ class _Steps:
             f"reading {spell_count(objects, 'object')} whole, before anything is purged", self._notice
         )
         return read_whole(spark, self._storage, wanted, self.targets.purge, report_progress)
+
+    def preview_groups(
+        self,
+        asked: GroupRequest,
+        positions: Sequence[ArchivedPosition],
+        topics: Sequence[TopicPlan],
+        report: Callable[[str], None],
+    ) -> list[GroupPreview]:
+        """Count the positions of groups that would be set. `report` receives problems."""
+        lives = {(topic.source, topic.life) for topic in topics}
+        positions = with_lost_positions(self.archive, asked.wanted, self._storage.index, positions, lives, report)
+        found = asyncio.run(preview_groups(self.archive, self.kafka, asked, positions, topics))
+        if not found and (problem := unmatched_problem(self.archive, asked, {topic.source for topic in topics})):
+            report(problem)
+        return found
 
     def fill(self, topics: Sequence[TopicPlan], spark: "SparkContext") -> RestoreResult:
         """Purge, create and fill the topics, then finish those that are whole."""

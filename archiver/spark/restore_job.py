@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark import SparkContext
 
@@ -22,7 +22,7 @@ from archiver.restore.plan.restore_plan import TopicPlan
 from archiver.restore.plan.target_limits import wanted_records
 from archiver.restore.plan.task import RestoreTask, TaskReport
 from archiver.restore.report.restore_report import RestoreResult, TopicReport
-from archiver.restore.report.topic_reports import filled_topics, report_topic
+from archiver.restore.report.topic_reports import report_configs, report_filled, retention_command
 from archiver.restore.targets.target_configs import Finish
 from archiver.restore.targets.targets import Target, Targets
 from archiver.spark.repartition import repartition
@@ -182,28 +182,25 @@ class Filling:
 
     def _finish(self, reports: Sequence[TaskReport]) -> list[TopicReport]:
         """Set the archived configs of topics that are whole, and report all topics, also when the configs cannot be set now."""
-        topics = sorted((target.plan for target in self._filling), key=lambda topic: topic.source)
+        plans = {target.plan.target: target.plan for target in self._filling}
         topic_ids = {target.plan.target: target.topic_id for target in self._filling}
-        filled = filled_topics(topics, reports, self._read_back)
-        whole = {name for name, one in filled.items() if one.is_whole}
+        request, cluster = self._job.request, self._job.kafka.for_tools()
+        topics = report_filled(plans.values(), reports, self._read_back, request)
+        whole = {topic.target: topic_ids[topic.target] for topic in topics if not topic.errors}
         try:
-            finishes = self._brokers.ask(
-                lambda client: self._targets.finish(client, {name: topic_ids[name] for name in sorted(whole)})
-            )
+            finishes = self._brokers.ask(lambda client: self._targets.finish(client, dict(sorted(whole.items()))))
             finished = set(self._targets.finished(topic_ids))
         except ArchiverError as error:
             finishes, finished = dict.fromkeys(whole, Finish(is_done=False, refusal=error)), set()
-        return [
-            report_topic(
-                filled[topic.target],
-                finishes.get(topic.target, Finish()),
-                self._job.request,
-                cluster=self._job.kafka.for_tools(),
-                is_finished=topic.target in finished,
-                left_out_filling=self._targets.left_out(topic.target),
+        found = []
+        for topic in sorted(topics, key=lambda topic: topic.source):
+            name, is_finished = topic.target, topic.target in finished
+            command = (
+                retention_command(plans[name], request.retention, cluster) if is_finished and name in whole else ""
             )
-            for topic in topics
-        ]
+            told = replace(topic, is_finished=is_finished, retention_command=command)
+            found.append(report_configs(told, finishes.get(name, Finish()), self._targets.left_out(name)))
+        return found
 
 
 def _weight(task: RestoreTask) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.process.output.text import spell_count
+from archiver.restore.groups.group_preview import GroupPreview
 from archiver.restore.plan.estimate import Effort
 from archiver.restore.plan.request import Existing
 from archiver.restore.plan.restore_plan import TopicPlan
@@ -29,7 +30,8 @@ class RestorePreview:
     notes: Sequence[str]  # possible typing errors, and unknowns before the restore
     doubts: Sequence[str]  # possible refusals, by the choice of --where or --latest-per-key
     effort: Effort
-    told: Sequence[str] = ()  # problems of the archive that stop no restore
+    told: Sequence[str] = ()  # problems of the archive, and of groups, that stop no restore
+    groups: Sequence[GroupPreview] | None = None  # None: not asked for
 
     @property
     def problems(self) -> list[str]:

@@ -25,9 +25,9 @@ class TopicReport:
     life: int
     target: str
     partitions: tuple[TaskReport, ...]
-    retention_command: str  # empty if nothing is left to set, or no command can set it
-    is_finished: bool  # False: its configs are still those of the filling
-    left_out_configs: tuple[str, ...]
+    retention_command: str = ""  # empty if nothing is left to set, or no command can set it
+    is_finished: bool = False  # False: its configs are still those of the filling
+    left_out_configs: tuple[str, ...] = ()
     refusal: ArchiverError | None = None  # of final configs: of all of them, unless the topic is finished
     appends: bool = False  # after records of others; keeps its own configs
     retention: str = ""  # the final one, if the restore set it

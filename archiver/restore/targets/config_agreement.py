@@ -74,10 +74,6 @@ class Agreement:
         """Return the configs that a target is filled with; none before they were agreed on."""
         return self._terms[name].configs if name in self._terms else {}
 
-    def is_perhaps_limited(self, name: str) -> bool:
-        """Return whether the cluster refused a config for a target, or was not asked in this run."""
-        return name not in self._terms or bool(self._terms[name].refused)
-
     def left_out(self, name: str) -> tuple[str, ...]:
         """Return the configs of the filling that the cluster refuses for a target, and the values in force instead."""
         return tuple(self._terms[name].notes()) if name in self._terms else ()
@@ -108,7 +104,9 @@ class Agreement:
         changes = {
             name: final_changes(plans[name], one.holding, one.own, self._request) for name, one in agreed.items()
         }
-        replicas = {name: one.replicas or min(found[name].replicas) for name, one in agreed.items()}
+        replicas = {name: one.replicas for name, one in agreed.items() if one.replicas} | {
+            name: min(found[name].replicas) for name, one in agreed.items() if not one.replicas and name in found
+        }
         unmet = await unmet_in_the_end(client, changes, replicas)
         changes |= {name: without_unmet(changes[name]) for name in unmet}
         self._left_out_in_the_end |= unmet

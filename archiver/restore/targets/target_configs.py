@@ -99,45 +99,35 @@ class TargetConfigs:
         return {name for name, configs in found.items() if is_as_filled(configs.own)}
 
     async def with_retention(
-        self, client: KafkaClient, finished: Mapping[str, tuple[TopicPlan, Finish]]
+        self, client: KafkaClient, finished: Mapping[str, tuple[TopicPlan, Finish]], request: RestoreRequest
     ) -> dict[str, Finish]:
-        """Return the records that the final retention lets the brokers delete."""
+        """Return the limits of the final retention, if any, and the records that it lets the brokers delete if it was asked for."""
         changes = {name: finish.changes for name, (_, finish) in finished.items()}
-        holding = await self._configs_that_hold(client, changes)
-        now_ms = self._clock_ms()
-        return {
-            name: replace(
-                finish,
-                retention=",".join(f"{key}={holding[name][key]}" for key in RETENTION_KEYS if key in holding[name]),
-                inherits_retention=not (topic.archived_retention or topic.given_retention),
-                expiring=expiring_records(topic, holding[name], now_ms),
-                oversized=oversized_partitions(topic, holding[name]),
-            )
-            for name, (topic, finish) in finished.items()
-        }
-
-    @staticmethod
-    async def retention_limits(client: KafkaClient, names: Iterable[str]) -> dict[str, str]:
-        """Spell the limits of topics that were to be unlimited; empty if the cluster accepted that."""
-        found, _ = await topic_configs_each(client, names)
-        return {
-            name: ",".join(
-                f"{key}={configs.effective[key]}"
-                for key in RETENTION_KEYS
-                if configs.effective.get(key, UNLIMITED) != UNLIMITED
-            )
-            for name, configs in found.items()
-        }
-
-    @staticmethod
-    async def _configs_that_hold(client: KafkaClient, changes: Mapping[str, Changes]) -> dict[str, Configs]:
-        if not changes:
-            return {}
-        await wait_until_changed(client, changes, _leaders(await client.describe_topics(changes)))
-        found, refused = await topic_configs_each(client, changes)
+        sets = request.sets_retention
+        if changes and sets:
+            await wait_until_changed(client, changes, _leaders(await client.describe_topics(changes)))
+        holding, refused = await topic_configs_each(client, changes)
         for error in refused.values():
             raise error
-        return {name: configs.effective for name, configs in found.items()}
+        now_ms = self._clock_ms()
+        found = {}
+        for name, (topic, finish) in finished.items():
+            configs = holding[name].effective
+            limits = {
+                key: configs[key] for key in RETENTION_KEYS if key in configs and (sets or configs[key] != UNLIMITED)
+            }
+            told = replace(finish, retention=",".join(f"{key}={value}" for key, value in limits.items()))
+            found[name] = (
+                told
+                if not sets
+                else replace(
+                    told,
+                    inherits_retention=not (topic.archived_retention or topic.given_retention),
+                    expiring=expiring_records(topic, configs, now_ms),
+                    oversized=oversized_partitions(topic, configs),
+                )
+            )
+        return found
 
 
 def _with_way_past(error: Refusal) -> Refusal:

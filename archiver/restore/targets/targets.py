@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from archiver.archive.format.store_clock import machine_now_ms
 from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
@@ -198,12 +198,8 @@ class Targets:
         left = {name for name, finish in finishes.items() if not finish.is_done}
         self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in left})
         self._unfinished -= unfinished.keys() - left
-        if self._request.sets_retention:
-            return finishes | await self._configs.with_retention(
-                client, {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
-            )
-        limits = await self._configs.retention_limits(client, filter(self._agreement.is_perhaps_limited, ours))
-        return {name: replace(finish, retention=limits.get(name, "")) for name, finish in finishes.items()}
+        done = {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
+        return finishes | await self._configs.with_retention(client, done, self._request)
 
     async def _agree(self, client: KafkaClient, survey: Survey, plans: Mapping[str, TopicPlan]) -> None:
         """Find configs for filling topics, and their problems."""
@@ -344,14 +340,8 @@ class Targets:
 def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, survey: Survey) -> Target:
     if not plan.appends:
         return Target(plan, topic_id, limits)
-    joint = survey.topic_claims.get(plan.target)
-    claimed = {number: claim.start_offset for number, claim in survey.claims[plan.target].items()}
-    return Target(
-        plan,
-        topic_id,
-        limits,
-        first_offsets={**survey.ends(plan.target), **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
-    )
+    first_offsets = {**survey.ends(plan.target), **survey.claims[plan.target].start_offsets}
+    return Target(plan, topic_id, limits, first_offsets)
 
 
 async def _rights_problems(client: KafkaClient, filled: Collection[str], purged: Collection[str]) -> list[str]:
