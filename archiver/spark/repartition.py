@@ -103,6 +103,7 @@ def _repartition(
     spark: SparkContext, tasks: Sequence[RestoreTask], partitions: int, most_at_once: int | None
 ) -> Repartitioned:
     """Fill and read back one topic. An error is this topic's: the others continue."""
+    read_back: list[TaskReport] = []
     try:
         topic = asyncio.run(_claimed(tasks, partitions))  # 1. who writes
         if topic.verified is not None:
@@ -114,14 +115,13 @@ def _repartition(
                 return Repartitioned(targets=failures)
             counts = [one.records for one in sorted(counted, key=lambda one: one.task.partition)]
         dealt = _deal(spark, topic, counts, most_at_once)  # 3. the rest
-        read_back = _read_back(
-            spark, topic, {nr: one.shares for nr, one in dealt.items() if not one.report.error}
-        )  # 4.
+        shares = {number: one.shares for number, one in dealt.items() if not one.report.error}
+        read_back = _read_back(spark, topic, shares)  # 4.
         sources = [dealt[number].report for number in sorted(dealt)]
         if not any(report.error for report in (*sources, *read_back)):
             _note_verified(topic, sources, read_back)  # 5. from now on a rerun leaves it alone
     except Exception as error:  # noqa: BLE001 - also a defect
-        return Repartitioned([failed(task.target_topic, task.partition, error, task.target_topic) for task in tasks])
+        sources = [failed(task.target_topic, task.partition, error, task.target_topic) for task in tasks]
     return Repartitioned(sources, read_back)
 
 
@@ -254,7 +254,9 @@ def _deal(
         for task in topic.tasks
         for identity in [topic.claim.identities[task.partition]]
     ]
-    dealt = run_on_spark(spark, tasks, run_source, lambda task: len(task.source.parts), most_at_once=most_at_once)
+    dealt = run_on_spark(
+        spark, tasks, run_source, lambda task: len(task.source.parts), None, lambda _: False, most_at_once
+    )
     return {one.report.partition: one for one in dealt}
 
 

@@ -19,7 +19,7 @@ import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
 import archiver.spark.repartition
 from archiver.codec.selection import TopicSelection
-from archiver.errors import KafkaError, UsageError
+from archiver.errors import KafkaError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.records.produce import ProduceAnswer, ProduceOutcome, produce
 from archiver.restore.fill.repartition_source import SourceTask
@@ -46,7 +46,7 @@ def archived(broker: Broker, topic: str, site: ArchiveSite, sizes: Sequence[int]
     return written
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 7])
+@pytest.mark.parametrize("partitions", [1, 7])
 def test_each_record_is_where_its_key_belongs(
     broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, partitions: int, seed: int
 ) -> None:
@@ -364,18 +364,6 @@ def test_what_was_refused_says_what_brings_it_back(
     (restored,) = site.restore(broker_41.bootstrap, restore_id="another", **asked).topics
     assert restored.errors == ()
     assert on_target(java_oracle, broker_41, restored.target) == brute_force(written, 3)
-
-
-def test_other_partitions_are_another_restore(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker_41, topic, site, [20])
-    rename = [f"{topic}={topic}.back"]
-    site.restore(broker_41.bootstrap, rename=rename, restore_id="mine", repartition=2)
-    with pytest.raises(UsageError, match=r"was begun with other options .*--repartition"):
-        site.restore(broker_41.bootstrap, rename=rename, restore_id="mine", repartition=3)
-    with pytest.raises(KafkaError, match="has 2 partitions, not 3"):
-        site.restore(broker_41.bootstrap, rename=rename, repartition=3)
-    assert keys_in(site.bucket, f"control/restores/mine/{topic}.back/repartition/") != []
-    assert not any(key.endswith(".avro") for key in keys_in(site.bucket, "control/restores/"))
 
 
 @pytest.mark.installed

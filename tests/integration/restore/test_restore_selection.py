@@ -10,8 +10,6 @@ import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
 from archiver.codec.selection import LAST_LONG, NO_TIMESTAMP, TopicSelection
 from archiver.errors import UsageError
-from archiver.kafka.brokers.client import KafkaClient
-from archiver.kafka.records.produce import ProduceAnswer, produce
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
@@ -154,44 +152,6 @@ def test_damage_is_skipped_only_when_asked_and_told_exactly(
     assert [one.records for one in again.partitions] == [170, 170, 200]
     assert keys[0][2] in again.partitions[0].missing[0]
     assert dict(java_oracle.consume(broker_41.bootstrap, target).records) == expected
-
-
-def test_an_object_that_is_mended_half_way_stays_left_out(
-    broker_41: Broker,
-    topic: str,
-    site: ArchiveSite,
-    java_oracle: JavaOracle,
-    source: Rows,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client = s3_client(site.bucket)
-    key = keys_in(site.bucket, f"topics/{topic}/partition=0/")[0]
-    whole = client.get_object(Bucket=site.bucket.name, Key=key)
-    content = whole["Body"].read()
-    client.put_object(Bucket=site.bucket.name, Key=key, Body=content[:-20], Metadata=whole["Metadata"])
-    sent = 0
-
-    async def mends(client_: KafkaClient, name: str, partition: int, batch: bytes, timeout_ms: int) -> ProduceAnswer:
-        nonlocal sent
-        sent += 1
-        if sent == 3:
-            client.put_object(Bucket=site.bucket.name, Key=key, Body=content, Metadata=whole["Metadata"])
-            raise Killed
-        return await produce(client_, name, partition, batch, timeout_ms)
-
-    wanted = TopicSelection(partitions=frozenset({0}))
-    with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.fill.sending, "produce", mends)
-        with pytest.raises(Killed):
-            site.restore(
-                broker_41.bootstrap, rename=[f"{topic}={topic}.back"], wanted=wanted, skips_damage=True, batch_bytes=500
-            )
-    (restored,) = site.restore(
-        broker_41.bootstrap, rename=[f"{topic}={topic}.back"], wanted=wanted, skips_damage=True, batch_bytes=500
-    ).topics
-    assert restored.errors == ()
-    expected = [replace(row, offset=at) for at, row in enumerate(source[0][30:])]
-    assert dict(java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records)[0] == expected
 
 
 def test_a_restore_keeps_to_its_rate(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

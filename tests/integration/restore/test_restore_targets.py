@@ -238,13 +238,6 @@ def test_a_topic_that_is_not_there_is_created_whatever_comes_between(
     assert configs_of(broker_41, f"{topic}.back")["cleanup.policy"] == "compact"
 
 
-def test_another_number_of_partitions_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker_41, topic, site, records_of(5), records_of(5))
-    foreign_topic(broker_41, f"{topic}.back", 3)
-    (problem,) = refused(site, broker_41, topic, existing=Existing.APPEND)
-    assert f"{topic}.back has 1 partition, the archive 2" in problem
-
-
 def test_an_open_transaction_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     ours = archived(broker_41, topic, site, records_of(5))
     foreign_topic(broker_41, f"{topic}.back", 3)
@@ -305,64 +298,6 @@ def test_who_else_writes_behind_is_noticed(
 
 
 # --- what an existing topic would eat, change or refuse
-
-
-def test_each_config_that_would_do_harm_is_named(broker: Broker, topic: str, site: ArchiveSite) -> None:
-    """And nothing is written; with the value that is named instead, it is restored."""
-    now_ms = time.time_ns() // 1_000_000
-    large = random.Random(5).randbytes(1_500_000)
-    first = [*records_of(39), Rec(39, NOW_MS + 39, 0, b"large", large)]
-    future = records_of(10, first_ms=now_ms + 7_200_000)
-    ours = archived(broker, topic, site, first, [*records_of(30, first_ms=now_ms), *future])
-    foreign_topic(broker, f"{topic}.back", 4, 4)
-    lenient = {"message_timestamp_after_max_ms": str(2**63 - 1), "max_message_bytes": "24000000"}
-    harmful = {
-        "cleanup_policy": "compact",
-        "retention_ms": "3600000",
-        "retention_bytes": "500",
-        "max_message_bytes": "1000000",
-        "segment_bytes": "1048576",
-        "message_timestamp_before_max_ms": "3600000",
-        "message_timestamp_after_max_ms": "3600000",
-        "message_timestamp_type": "LogAppendTime",
-    }
-    said = {
-        "cleanup.policy": "would drop those of the 80 records",
-        "retention.ms": "delete 40 of the 80 records, which are older",
-        "retention.bytes": "2 of 2 partitions get more, partition 0 up to 1,5",
-        "max.message.bytes": "is too small for the largest record, of 1,500,005 bytes",
-        "segment.bytes": "is too small for the largest record, of 1,500,005 bytes",
-        "message.timestamp.before.max.ms": "refuse 40 of the 80 records, which are older",
-        "message.timestamp.after.max.ms": "refuse 1 to 19 of the 80 records, which are further in the future",
-        "message.timestamp.type": "would replace the timestamps of all 80 records",
-    }
-    for name, value in harmful.items():
-        set_configs(broker, f"{topic}.back", **{name: value})
-        (problem,) = refused(site, broker, topic, existing=Existing.APPEND)
-        dotted = name.replace("_", ".")
-        assert problem.startswith(f"{topic}.back: {dotted}={value} ")
-        assert said[dotted] in problem
-        instead = problem.partition(f"--add-config {dotted}=")[2].partition("`")[0]
-        set_configs(broker, f"{topic}.back", **{name: lenient.get(name, instead)})
-    together = {name: harmful[name] for name in ("retention_ms", "max_message_bytes")}
-    set_configs(broker, f"{topic}.back", **together)
-    assert len(refused(site, broker, topic, existing=Existing.APPEND)) == 2
-    assert [log_of(broker, f"{topic}.back", number) for number in (0, 1)] == [(0, 4), (0, 4)]
-    set_configs(broker, f"{topic}.back", retention_ms="-1", **lenient)
-    report = appended(site, broker, topic)
-    assert (report.errors, report.records) == ((), sum(map(len, ours.values())))
-
-
-def test_the_older_limit_of_timestamps_is_named(broker_39: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker_39, topic, site, records_of(40))
-    create_topic(
-        broker_39.bootstrap,
-        f"{topic}.back",
-        1,
-        {"message.timestamp.difference.max.ms": "3600000"} | {"retention.ms": "-1"},
-    )
-    (problem,) = refused(site, broker_39, topic, existing=Existing.APPEND)
-    assert "message.timestamp.difference.max.ms=3600000 would have the brokers refuse 40 of the 40" in problem
 
 
 @pytest.mark.parametrize("random_bytes", [5000, 50])
