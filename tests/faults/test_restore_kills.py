@@ -70,7 +70,6 @@ MODULES = (
     archiver.restore.fill.sending,
     archiver.restore.targets.target_configs,
     archiver.restore.targets.targets,
-    archiver.restore.targets.targets,
     archiver.restore.fill.partition_map,
     archiver.restore.fill.partition_restore,
 )

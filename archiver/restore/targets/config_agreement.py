@@ -15,7 +15,7 @@ from archiver.kafka.topics.creation import if_created, never_created
 from archiver.process.output.text import spell_count
 from archiver.restore.plan.estimate import BatchLimits
 from archiver.restore.plan.request import RETENTION_KEYS, Existing, RestoreRequest, Retention
-from archiver.restore.plan.restore_plan import FILL_CONFIGS, UNLIMITED, TopicPlan
+from archiver.restore.plan.restore_plan import FILL_CONFIGS, TopicPlan
 from archiver.restore.plan.target_limits import batch_limits, fill_problems, is_small, limit_problems
 from archiver.restore.targets.broker_terms import BrokerTerms, broker_terms
 from archiver.restore.targets.fill_terms import (
@@ -261,14 +261,8 @@ class Agreement:
         return [
             unlike_problem(plans[name], self._restore_id, missing, self._kafka.for_tools())
             for name, one in configs.items()
-            if (missing := lacking(self._terms[name].configs, one.own)) and not self._is_ended(plans[name], one.own)
+            if (missing := lacking(self._terms[name].configs, one.own))
         ]
-
-    def _is_ended(self, plan: TopicPlan, own: Configs) -> bool:
-        """Return whether a topic has exactly the final configs: the run that set them may have been killed before its note."""
-        changes = final_changes(plan, self._terms[plan.target].holding, own, self._request)
-        kept = () if self._request.retention is Retention.ARCHIVED else RETENTION_KEYS
-        return dict(own) == _changed(dict.fromkeys(kept, UNLIMITED), changes)
 
     def harms(self, plans: Plans, existing: Collection[str]) -> Iterator[tuple[TopicPlan, str]]:
         """Return the records that targets would change or lose, with the agreed configs."""

@@ -29,7 +29,7 @@ from tests.support.kafka_topics import create_topic, with_client
 from tests.support.raw_produce import produce_records
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
-from tests.support.zookeeper import KAFKA_28, StartZooKeeperBroker, ZooKeeperBroker
+from tests.support.zookeeper import KAFKA_28, ZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
@@ -283,37 +283,6 @@ def test_archived_retention_is_had_in_the_end_and_the_largest_until_then(
     assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("way", ["new", "purged"])
-def test_records_that_are_older_than_any_retention_are_refused(
-    broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite, way: str
-) -> None:
-    archived(broker_41, topic, site, records_of(40))
-    stand(long_retention_refused, f"{topic}.back", way)
-    said = refused(site, long_retention_refused, topic, retention=Retention.LARGEST, **WAYS[way])
-    assert f"retention.ms={WEEK_MS} would have the brokers delete 40 of the 40 records" in said
-    assert "--retention" not in said
-
-
-@pytest.mark.sampled(1)
-def test_what_nothing_needs_is_left_out_and_told(
-    broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite
-) -> None:
-    """By the command, too: the same in its plan, and in its result."""
-    now_ms = time.time_ns() // 1_000_000
-    archived(broker_41, topic, site, records_of(20, now_ms))
-    site.write_config(broker_41.bootstrap, topic)
-    site.write_target(long_retention_refused.bootstrap)
-    command = ["restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back"]
-    foretold = site.run_within(*command, "--dry-run", "--format", "json")
-    assert foretold.returncode == 0, foretold.stderr
-    report = restored(site, long_retention_refused, topic)
-    assert report.retention == f"retention.ms={HOUR_MS}"
-    notes = json.loads(foretold.stdout)["notes"]
-    assert notes == [f"{topic}.back: {told}" for told in report.left_out_filling]
-    assert notes[0].endswith(f"it is filled with retention.ms={HOUR_MS}")
-
-
 @pytest.mark.parametrize("way", ["new", "purged"])
 def test_a_config_that_a_policy_demands_is_had_from_who_creates_the_topic(
     broker_41: Broker, few_configs_refused: Broker, topic: str, site: ArchiveSite, way: str
@@ -337,18 +306,6 @@ def test_a_config_that_a_policy_demands_is_had_from_who_creates_the_topic(
 
 
 # --- brokers that write what was before Kafka 0.11
-
-
-def test_a_new_topic_of_an_old_format_is_refused(
-    broker_41: Broker, shared_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite
-) -> None:
-    archived(broker_41, topic, site, records_of(50))
-    broker = shared_zookeeper_broker(**{"log.message.format.version": "0.10.2"})
-    said = refused(site, broker, topic)
-    assert said.startswith(f"{topic}.back: message.format.version=0.10.2-IV0 is a message format without headers")
-    assert "create the topic first, with message.format.version=0.11.0, and restore into it" in said
-    create_topic(broker.bootstrap, f"{topic}.back", 1, {"message.format.version": "0.11.0"})  # what it says helps
-    assert restored(site, broker, topic).records == 50
 
 
 @pytest.mark.parametrize("way", ["empty", "behind"])

@@ -160,19 +160,6 @@ def test_what_was_never_to_be_archived_is_not_purged(broker_41: Broker, topic: s
     assert (code, "up to 30 records of it are not in the archive" in said) == (2, True), said
 
 
-def test_another_life_of_the_archive_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    """Life 0 is restored over life 1, which has more than was archived of it."""
-    archived(broker_41, topic, site, records_of(60))
-    recreate_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
-    write(broker_41, topic, records_of(10))
-    site.back_up(broker_41.bootstrap, topic)
-    write(broker_41, topic, records_of(12)[10:])
-    code, said = refusal(site, broker_41, topic, life=0)
-    assert (code, "up to 2 records of it are not in the archive" in said) == (2, True), said
-    site.back_up(broker_41.bootstrap, topic)
-    assert purged(site, broker_41, topic, life=0).records == 60
-
-
 def test_a_log_that_was_cut_back_is_not_purged_for_its_numbers(
     new_broker: StartBroker, topic: str, site: ArchiveSite
 ) -> None:

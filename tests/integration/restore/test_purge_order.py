@@ -203,24 +203,6 @@ def test_a_topic_of_too_many_partitions(
         assert {name for name in topics_on(target) if name.startswith(topic)} == set()
 
 
-def test_what_another_restore_has_begun_is_not_filled_a_second_time(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An option more is another restore, with another id: its records would come behind the same ones."""
-    archived(broker_41, topic, site, records_of(60))
-    with dying_in(Targets, "finish", monkeypatch):
-        restored(site, broker_41, topic)
-    for existing in (Existing.APPEND, Existing.EMPTY):
-        with pytest.raises(
-            TargetError, match=rf"{topic}.back was begun by restore \w+, which is not done: go on with that"
-        ):
-            restored(site, broker_41, topic, existing=existing, restore_id="another")
-    assert log_of(broker_41, f"{topic}.back") == (0, 60)
-    assert restored(site, broker_41, topic).is_finished
-    assert restored(site, broker_41, topic, existing=Existing.APPEND).records == 60
-    assert log_of(broker_41, f"{topic}.back") == (0, 120)
-
-
 # --- what changes while the archive is read
 
 

@@ -218,26 +218,6 @@ def test_two_runs_at_once_go_behind_once(
     assert on_target(java_oracle, broker_41, f"{topic}.back") == behind(there, ours)
 
 
-def test_a_topic_that_is_not_there_is_created_whatever_comes_between(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed before its plan was noted, it is known for one of ours all the same, and gets its configs in the end."""
-    ours = archived(broker_41, topic, site, records_of(50), cleanup_policy="compact")
-
-    def die(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RestoreNotes, "note_plans", die)
-        with pytest.raises(Killed):
-            appended(site, broker_41, topic)
-    assert configs_of(broker_41, f"{topic}.back")["cleanup.policy"] == "delete"
-    report = appended(site, broker_41, topic)
-    assert (report.appends, report.errors) == (False, ())
-    assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
-    assert configs_of(broker_41, f"{topic}.back")["cleanup.policy"] == "compact"
-
-
 def test_an_open_transaction_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     ours = archived(broker_41, topic, site, records_of(5))
     foreign_topic(broker_41, f"{topic}.back", 3)
