@@ -133,8 +133,9 @@ def grown_problems(before: Offsets, now: Offsets) -> list[str]:
 def damage_problems(
     topics: Sequence[TopicPlan], reading: ArchiveReading, purge: Purge, *, skips_damage: bool
 ) -> list[str]:
-    """Return the topics that the archive cannot replace. Objects left out by --skip-damaged may exist only on the target."""
-    return [problem for topic in topics if (problem := _damage_problem(topic, reading, purge, skips_damage))]
+    """Return the purged topics that the archive cannot replace. Objects left out by --skip-damaged may exist only on the target."""
+    purged = (topic for topic in topics if topic.target in purge.topic_ids)
+    return [problem for topic in purged if (problem := _damage_problem(topic, reading, purge, skips_damage))]
 
 
 def _damage_problem(topic: TopicPlan, reading: ArchiveReading, purge: Purge, skips_damage: bool) -> str:
