@@ -41,6 +41,7 @@ from archiver.restore.report.preview import NOT_TRIED, RestorePreview, copies_ar
 from archiver.restore.report.restore_report import RestoreResult
 from archiver.restore.targets.target_survey import refuse
 from archiver.restore.targets.targets import TargetReview, Targets
+from archiver.spark.group_restore import GroupJob
 from archiver.spark.session.background_start import spark_in_background
 from archiver.store.patient import PatientStore
 
@@ -69,16 +70,14 @@ def run_restore_job(
     result, and the filled topics are finished. Run again with the same id, a restore continues where the target ends.
     """
     started_s = time.monotonic()
-    steps = _Steps(storage, target, request, notice)
+    steps = _Steps(storage, target, request, restore_id, notice)
     for note in request.notes(steps.wave):
         log.warning("%s", note)
     with spark_in_background("restore", notice) as start_spark, ClientThread(steps.kafka) as brokers:
-        from archiver.spark.group_restore import GroupJob  # noqa: PLC0415 - an extra that a backup does not need
-
         group_job = None if groups is None else GroupJob(archive=steps.archive, kafka=steps.kafka, asked=groups)
         if group_job is not None:
             group_job.read(notice)
-        begin(steps.connect(brokers, restore_id))
+        begin(steps.connect(brokers))
         topics = steps.plan()
         lives = steps.planner.lives if request.life is None else ()
         review = steps.survey(topics)
@@ -118,7 +117,7 @@ def preview_restore(
 
     `select_topics` chooses the names that a backup with the present configuration archives.
     """
-    steps = _Steps(storage, target, request, notice)
+    steps = _Steps(storage, target, request, restore_id, notice)
     told: list[str] = []
     positions = () if groups is None else read_positions(steps.archive, groups, told.append)  # refusals come first
     if request.where:
@@ -127,7 +126,7 @@ def preview_restore(
 
             check_predicate(start_spark(), request.where)
     with ClientThread(steps.kafka) as brokers:
-        name = steps.connect(brokers, restore_id)
+        name = steps.connect(brokers)
         topics = steps.plan()
         review = steps.survey(topics)
         damage: list[str] = []
@@ -145,7 +144,7 @@ def preview_restore(
         policy=request.existing,
         is_partial=request.is_partial,
         refused=review.problems,
-        damage=damage,
+        damage=tuple(damage),
         notes=[
             *request.notes(steps.wave),
             *copies_archived_again(select_topics, steps.wave),
@@ -165,8 +164,14 @@ class _Steps:
     """The steps of one restore, in the order of their use."""
 
     def __init__(
-        self, storage: StorageConfig, target: TargetConfig, request: RestoreRequest, notice: Callable[[str], None]
+        self,
+        storage: StorageConfig,
+        target: TargetConfig,
+        request: RestoreRequest,
+        restore_id: str | None,
+        notice: Callable[[str], None],
     ) -> None:
+        self._restore_id = "" if restore_id is None else check_restore_id(restore_id)
         self.kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
         self.archive = open_archive(storage)
         self.wave = request.targets(topic_names(self.archive))  # {source: target}; refuses before Spark takes seconds
@@ -179,14 +184,12 @@ class _Steps:
         self._notice = notice
         self._has_tried = False
 
-    def connect(self, brokers: ClientThread, restore_id: str | None) -> str:
+    def connect(self, brokers: ClientThread) -> str:
         """Find the target cluster. Returns the id of this restore."""
-        if restore_id is not None:
-            check_restore_id(restore_id)
         self._notice("looking at the target")
         self._brokers = brokers
         self._cluster_id = brokers.ask(KafkaClient.cluster_id)
-        self._restore_id = restore_id or self._request.default_id(self._storage.url, self._cluster_id)
+        self._restore_id = self._restore_id or self._request.default_id(self._storage.url, self._cluster_id)
         # Notes are put between the deletion of a topic and its creation: a short failure of the store must not end a run then.
         patient = self.archive._replace(store=PatientStore(self.archive.store))
         notes = RestoreNotes(patient, self._restore_id, self._cluster_id)
