@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.kafka.topics.admin import KafkaAdmin
 from archiver.kafka.topics.configs import topic_configs
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.report.preview import RestorePreview
 from archiver.restore.report.restore_report import TopicReport
+from archiver.spark.restore import preview_restore
 from tests.support.brokers import Broker
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, settings_of, with_client
@@ -91,3 +95,11 @@ def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> Top
     """Restore one topic as `<topic>.back`."""
     (report,) = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked).topics
     return report
+
+
+def previewed(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> RestorePreview:  # noqa: ANN401
+    """What a dry run of `restored` tells."""
+    storage = ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage
+    request = RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked)
+    target = TargetConfig(kafka={"bootstrap.servers": broker.bootstrap})
+    return preview_restore(storage, target, request, restore_id=None)

@@ -12,14 +12,10 @@ import pytest
 
 import archiver.restore.targets.config_agreement
 import archiver.restore.targets.targets
-from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import TargetError
-from archiver.kafka.topics.configs import topic_configs
-from archiver.restore.plan.request import Existing, RestoreRequest, Retention
-from archiver.restore.report.preview import RestorePreview
+from archiver.restore.plan.request import Existing, Retention
 from archiver.restore.report.restore_report import TopicReport
-from archiver.spark.restore import preview_restore
 from tests.support.brokers import CACHE, KAFKA_41, Broker
 from tests.support.compiled import jars_with
 from tests.support.foreign_reader import keys_in
@@ -29,6 +25,7 @@ from tests.support.kafka_topics import create_topic, with_client
 from tests.support.raw_produce import produce_records
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.target_topics import archived, configs_of, previewed, records_of
 from tests.support.zookeeper import KAFKA_28, ZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
@@ -88,17 +85,6 @@ def long_retention_refused(
         yield broker
 
 
-def archived(broker: Broker, topic: str, site: ArchiveSite, records: list[Rec]) -> dict[int, list[Rec]]:
-    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
-    produce_records(broker.bootstrap, topic, records, size=50)
-    site.back_up(broker.bootstrap, topic)
-    return {0: records}
-
-
-def records_of(count: int, first_ms: int = NOW_MS) -> list[Rec]:
-    return [Rec(at, first_ms + at, 0, b"k%d" % at, b"ours %d" % at) for at in range(count)]
-
-
 def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
     """What is there before the restore comes."""
     if way in {"new", "dealt"}:
@@ -106,7 +92,7 @@ def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
     create_topic(broker.bootstrap, topic, 1, configs)
     if way != "empty":
         now_ms = time.time_ns() // 1_000_000
-        produce_records(broker.bootstrap, topic, records_of(50, now_ms))
+        produce_records(broker.bootstrap, topic, records_of(50, first_ms=now_ms))
 
 
 def end_of(broker: Broker, topic: str) -> int | None:
@@ -121,17 +107,9 @@ def end_of(broker: Broker, topic: str) -> int | None:
     return with_client(broker.bootstrap, ask)
 
 
-def preview(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> RestorePreview:  # noqa: ANN401
-    storage = ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage
-    request = RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked)
-    return preview_restore(
-        storage, TargetConfig(kafka={"bootstrap.servers": broker.bootstrap}), request, restore_id=None
-    )
-
-
 def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> TopicReport:  # noqa: ANN401
     """As a dry run has foretold it."""
-    foretold = preview(site, broker, topic, **asked)
+    foretold = previewed(site, broker, topic, **asked)
     assert [*foretold.refused, *foretold.problems] == []
     notes = [told for told in foretold.notes if f"target topic {topic}.back goes, with" not in told]
     (report,) = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked).topics
@@ -145,17 +123,13 @@ def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> Top
 def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> str:  # noqa: ANN401
     """What is said about it, by a dry run as well; and nothing is changed."""
     before = end_of(broker, f"{topic}.back")
-    (foretold,) = preview(site, broker, topic, **asked).refused
+    (foretold,) = previewed(site, broker, topic, **asked).refused
     with pytest.raises(TargetError) as caught:
         site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked)
     assert str(caught.value) == foretold
     assert keys_in(site.bucket, "control/restores/") == []
     assert end_of(broker, f"{topic}.back") == before
     return foretold
-
-
-def own_configs(broker: Broker, topic: str) -> dict[str, str]:
-    return dict(with_client(broker.bootstrap, lambda client: topic_configs(client, topic)).own)
 
 
 @pytest.mark.sampled(3)
@@ -187,7 +161,7 @@ def test_topic_has_the_clusters_batch_limit_where_the_largest_is_refused(
         "the cluster refuses max.message.bytes=2147483647 (POLICY_VIOLATION (44), max.message.bytes 21"
     )
     assert told.endswith("it is filled with max.message.bytes=1048588")
-    left = own_configs(target, f"{topic}.back")
+    left = configs_of(target, f"{topic}.back")
     assert (left.get("max.message.bytes"), left["retention.ms"]) == (None, "-1")
 
 
@@ -211,7 +185,7 @@ def test_record_larger_than_the_clusters_batch_limit_is_named_before_any_change(
     if way == "new":
         create_topic(target.bootstrap, f"{topic}.back", 1, {"max.message.bytes": str(LARGEST)})
         assert restored(site, target, topic, **kept).records == 6
-        assert own_configs(target, f"{topic}.back")["max.message.bytes"] == str(LARGEST)
+        assert configs_of(target, f"{topic}.back")["max.message.bytes"] == str(LARGEST)
 
 
 @pytest.mark.sampled(2)
@@ -237,7 +211,7 @@ def test_target_configs_change_only_the_finished_topic(
     (told,) = json.loads(done.stdout)["topics"]
     assert (told["records"], told["is_finished"], told["expiring"]) == (20, True, {"at_least": 0, "at_most": 0})
     assert "retention.bytes" in told["retention_command"]
-    own = own_configs(large_batches_refused, f"{topic}.back")
+    own = configs_of(large_batches_refused, f"{topic}.back")
     assert own | wanted == own
     assert own["delete.retention.ms"] == "12345678"
     assert "segment.bytes" not in own
@@ -250,21 +224,23 @@ def test_what_would_expire_is_told_and_the_largest_retention_is_taken_when_asked
 ) -> None:
     """The cluster's own is an hour; a week may be set."""
     now_ms = time.time_ns() // 1_000_000
-    ours = archived(broker_41, topic, site, [*records_of(40, now_ms - 2 * HOUR_MS), *records_of(10, now_ms)])
+    ours = archived(
+        broker_41, topic, site, [*records_of(40, first_ms=now_ms - 2 * HOUR_MS), *records_of(10, first_ms=now_ms)]
+    )
     target = long_retention_refused
     stand(target, f"{topic}.back", way)
     said = refused(site, target, topic, **WAYS[way])
     assert said.startswith(
         f"{topic}.back: the cluster refuses retention.ms=-1 (POLICY_VIOLATION (44), retention.ms -1 is"
     )
-    assert f"retention.ms={HOUR_MS} would have the brokers delete 1 to 49 of the 50 records, which are older" in said
+    assert f"retention.ms={HOUR_MS} would have the brokers delete 40 of the 50 records, which are older" in said
     assert "give --retention largest" in said
     if way == "purged":
         assert end_of(target, f"{topic}.back") == 50
     report = restored(site, target, topic, retention=Retention.LARGEST, **WAYS[way])
     assert (report.records, report.retention) == (50, f"retention.ms={WEEK_MS}")
     assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")
-    assert own_configs(target, f"{topic}.back")["retention.ms"] == str(WEEK_MS)
+    assert configs_of(target, f"{topic}.back")["retention.ms"] == str(WEEK_MS)
     if way != "dealt":
         found = java_oracle.consume(target.bootstrap, f"{topic}.back").records
         assert [row.without_offset() for row in found[0]] == [row.without_offset() for row in ours[0]]
@@ -276,7 +252,7 @@ def test_archived_retention_is_had_in_the_end_and_the_largest_until_then(
     """Records that it deletes in the end are there until they were read back."""
     now_ms = time.time_ns() // 1_000_000
     create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL | {"retention.ms": str(5 * HOUR_MS)})
-    produce_records(broker_41.bootstrap, topic, records_of(20, now_ms - 3 * HOUR_MS))
+    produce_records(broker_41.bootstrap, topic, records_of(20, first_ms=now_ms - 3 * HOUR_MS))
     site.back_up(broker_41.bootstrap, topic)
     report = restored(site, long_retention_refused, topic, retention=Retention.ARCHIVED)
     assert (report.records, report.retention) == (20, f"retention.ms={5 * HOUR_MS},retention.bytes=-1")
@@ -328,7 +304,7 @@ def test_configs_that_are_refused_in_the_end_refuse_the_restore(
     now_ms, month_ms = time.time_ns() // 1_000_000, 30 * 24 * HOUR_MS
     own = {"min.insync.replicas": "1", "retention.ms": str(month_ms), "segment.bytes": "2000000"}
     create_topic(broker_41.bootstrap, topic, 1, own)
-    produce_records(broker_41.bootstrap, topic, records_of(20, now_ms))
+    produce_records(broker_41.bootstrap, topic, records_of(20, first_ms=now_ms))
     site.back_up(broker_41.bootstrap, topic)
     limits = {"limits.alter.most.retention.ms": str(WEEK_MS), "limits.alter.never": "min.insync.replicas"}
     with limited(tmp_path, **limits) as target:
@@ -346,7 +322,7 @@ def test_configs_that_are_refused_in_the_end_refuse_the_restore(
             )
             asked["target_configs"] |= {config: value}
         report = restored(site, target, topic, **asked)
-        left = own_configs(target, f"{topic}.back")
+        left = configs_of(target, f"{topic}.back")
         assert (left["segment.bytes"], left["retention.ms"]) == ("2000000", str(WEEK_MS))
         assert "min.insync.replicas" not in left
         assert report.retention == f"retention.ms={WEEK_MS},retention.bytes=-1"
@@ -369,7 +345,7 @@ def test_restore_goes_on_after_configs_were_refused_in_the_end(
         assert (report.errors, report.records, report.is_finished) == ((), 20, False)
         assert "min.insync.replicas may not be set" in str(report.refusal)
         assert "give --target-config" in str(report.refusal)
-        assert own_configs(target, f"{topic}.back")["max.message.bytes"] == "2147483647"
+        assert configs_of(target, f"{topic}.back")["max.message.bytes"] == "2147483647"
         report = restored(site, target, topic, target_configs={"min.insync.replicas": ""})
         assert sum(one.already_there for one in report.partitions) == 20
-        assert own_configs(target, f"{topic}.back") == KEEP_ALL | {"retention.bytes": "-1"}
+        assert configs_of(target, f"{topic}.back") == KEEP_ALL | {"retention.bytes": "-1"}

@@ -12,20 +12,26 @@ import archiver.restore.fill.sending
 import archiver.restore.targets.broker_terms
 import archiver.restore.targets.targets
 from archiver.codec.selection import TopicSelection
-from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import ArchiverError, KafkaError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.topics.deletion import delete_topics_by_id
-from archiver.restore.plan.request import Existing, RestoreRequest
-from archiver.restore.report.preview import RestorePreview
-from archiver.spark.restore import preview_restore
+from archiver.restore.plan.request import Existing
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
 from tests.support.foreign_reader import keys_in
 from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import ArchiveSite
-from tests.support.target_topics import archived, configs_of, log_of, records_of, restored, set_configs, write
+from tests.support.target_topics import (
+    archived,
+    configs_of,
+    log_of,
+    previewed,
+    records_of,
+    restored,
+    set_configs,
+    write,
+)
 from tests.support.zookeeper import StartZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
@@ -49,13 +55,6 @@ def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
         write(broker, topic, records_of(7, mark=b"theirs"))
 
 
-def preview(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> RestorePreview:  # noqa: ANN401
-    storage = ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage
-    request = RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked)
-    target = TargetConfig(kafka={"bootstrap.servers": broker.bootstrap})
-    return preview_restore(storage, target, request, restore_id=None)
-
-
 def there(broker: Broker, topic: str) -> tuple[str, tuple[int, int]] | None:
     """Which topic it is, and what it holds."""
     found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))
@@ -65,7 +64,7 @@ def there(broker: Broker, topic: str) -> tuple[str, tuple[int, int]] | None:
 def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> str:  # noqa: ANN401
     """What is said about it, by a dry run as well; and nothing is changed."""
     before = there(broker, f"{topic}.back")
-    foretold = preview(site, broker, topic, **asked).refused
+    foretold = previewed(site, broker, topic, **asked).refused
     with pytest.raises(ArchiverError) as caught:
         restored(site, broker, topic, **asked)
     assert [str(caught.value)] == list(foretold)
@@ -128,14 +127,14 @@ def test_more_in_sync_than_there_are_is_not_wanted_in_the_end(
         "min.insync.replicas=2 is more than the 1 replica of a partition: these brokers would take no record"
         " with acks=all; it is left out in the end"
     )
-    assert preview(site, target, topic, **WAYS[way]).notes[-1] == f"{topic}.back: {told}"
+    assert previewed(site, target, topic, **WAYS[way]).notes[-1] == f"{topic}.back: {told}"
     report = restored(site, target, topic, **WAYS[way])
     assert (report.records, report.is_finished, str(report.refusal)) == (20, True, f"topic {topic}.back: {told}")
     own = configs_of(target, f"{topic}.back")
     assert (own.get("min.insync.replicas"), own["delete.retention.ms"]) == (None, "12345678")
     produce_values(target.bootstrap, f"{topic}.back", [b"one more"], acks="all", message_timeout_ms=20_000)
     stand(broker_41, f"{topic}.back", way)
-    assert not any("min.insync" in note for note in preview(site, broker_41, topic, **WAYS[way]).notes)
+    assert not any("min.insync" in note for note in previewed(site, broker_41, topic, **WAYS[way]).notes)
     report = restored(site, broker_41, topic, **WAYS[way])
     assert (report.records, report.refusal) == (20, None)
     assert configs_of(broker_41, f"{topic}.back")["min.insync.replicas"] == "2"
