@@ -147,20 +147,17 @@ def _write_partition_claim(claim: PartitionClaim) -> Fact:
     return {**written, "producer_id": claim.identity.producer_id, "producer_epoch": claim.identity.epoch}
 
 
+def _no_claim(stream: str) -> Callable[[str], NotWholeError]:
+    return lambda why: NotWholeError(f"control/{stream}: not a claim of a restore ({why}); use another --id")
+
+
 def _read_partition_claim(fact: Fact, stream: str) -> PartitionClaim:
-    return _PARTITION_CLAIM.read(
-        {**fact, "identity": [fact.get("producer_id"), fact.get("producer_epoch")]},
-        lambda why: NotWholeError(f"control/{stream}: not a claim of a restore ({why}); use another --id"),
-    )
+    identity = [fact.get("producer_id"), fact.get("producer_epoch")]
+    return _PARTITION_CLAIM.read({**fact, "identity": identity}, _no_claim(stream))
 
 
 def _read_topic_claim(fact: Fact, stream: str) -> TopicClaim:
-    return _TOPIC_CLAIM.read(
-        fact,
-        lambda why: NotWholeError(
-            f"control/{stream}: not a claim of a restore into other partitions ({why}); use another --id"
-        ),
-    )
+    return _TOPIC_CLAIM.read(fact, _no_claim(stream))
 
 
 PARTITION_CLAIMS: Final[ClaimFacts[PartitionClaim, Contents]] = ClaimFacts(

@@ -256,24 +256,6 @@ def archive_rows(oracle: JavaOracle, broker: Broker, topic: str) -> list[Rec]:
     return on_target(oracle, broker, topic)[0]
 
 
-def test_a_rerun_leaves_a_finished_target_alone_that_lives_on(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    written = archived(broker_41, topic, site, [150, 0])
-    rename = [f"{topic}={topic}.back"]
-    site.restore(broker_41.bootstrap, topics=topic, rename=rename)
-    later = [Rec(0, NOW_MS, 0, b"later", b"by a producer that is back", ())]
-    produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(later))], 0)
-    before = configs_of(broker_41, f"{topic}.back")
-    result = site.restore(broker_41.bootstrap, topics=topic, rename=rename)
-    assert [(one.error, one.records, one.already_there) for one in result.topics[0].partitions] == [
-        ("", 150, 150),
-        ("", 0, 0),
-    ]
-    assert configs_of(broker_41, f"{topic}.back") == before
-    assert len(on_target(java_oracle, broker_41, f"{topic}.back")[0]) == len(written[0]) + 1
-
-
 def test_partitions_that_a_finished_target_got_since_are_the_users(
     broker_41: Broker, topic: str, site: ArchiveSite
 ) -> None:
@@ -437,51 +419,7 @@ def values_of(partitions: Partitions) -> Counter[bytes | None]:
     return Counter(record.value for records in partitions.values() for record in records)
 
 
-def test_a_deleted_target_is_filled_again_under_the_same_id(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    written = archived(broker, topic, site, [120, 30])
-    for _ in range(2):
-        result = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"], restore_id="mine")
-        assert [one.already_there for one in result.topics[0].partitions] == [0, 0]
-        assert on_target(java_oracle, broker, f"{topic}.back") == written
-        asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).delete_topic(f"{topic}.back"))
-
-
 # --- what goes wrong
-
-
-@pytest.mark.parametrize("when", ["meanwhile", "at the end"])
-def test_a_stranger_in_the_target_is_noticed(
-    broker: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    archived(broker, topic, site, [500, 60])
-    sent = 0
-
-    async def with_company(
-        client: KafkaClient, name: str, partition: int, batch: bytes, timeout_ms: int
-    ) -> ProduceAnswer:
-        nonlocal sent
-        sent += partition == 0
-        answer = await produce(client, name, partition, batch, timeout_ms)
-        at_end = answer.base_offset + int.from_bytes(batch[57:61], "big") == 500
-        if partition == 0 and (sent == 2 if when == "meanwhile" else at_end):
-            await asyncio.to_thread(
-                produce_raw, broker.bootstrap, name, [encode(batch_of([Rec(0, NOW_MS, 0, b"s", b"")]))]
-            )
-        return answer
-
-    monkeypatch.setattr(archiver.restore.fill.sending, "produce", with_company)
-    (restored,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
-    (wrong,) = restored.errors
-    assert (wrong.partition, wrong.exit_code) == (0, 3)
-    assert f"{topic}.back-0" in wrong.error
-    assert "someone else wrote" in wrong.error
-
-    monkeypatch.setattr(archiver.restore.fill.sending, "produce", produce)
-    (again,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
-    (wrong,) = again.errors
-    assert (wrong.partition, wrong.exit_code) == (0, 3), wrong.error
 
 
 def test_what_was_refused_comes_back_when_it_is_mended(

@@ -48,23 +48,6 @@ def assert_way_on(line: str, restore_id: str) -> None:
     assert line.endswith(f" --id {restore_id}")
 
 
-def test_what_is_refused_before_anything_is_filled_is_told_in_json_too(
-    broker_41: Broker,
-    topic: str,
-    site: ArchiveSite,
-    names: dict[str, Partitions],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    first, *_ = names
-    foreign_topic(broker_41, f"{first}.back", 3)
-    code, found, lines = restore(site, broker_41, topic, capsys, "--id", "mine")
-    assert (code, found["id"], found["topics"], found["records"]) == (2, "mine", [], 0)
-    assert f"target topic {first}.back is not empty" in found["failure"]
-    assert lines[0] == found["failure"]
-    assert lines[1].startswith("restore mine is not done; ")
-    assert len(lines) == 2
-
-
 def test_spark_that_dies_with_the_second_portion_hides_nothing(
     broker_41: Broker,
     topic: str,

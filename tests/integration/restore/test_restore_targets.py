@@ -1,7 +1,6 @@
 """Targets that a restore creates, goes behind, or replaces: what they are given, what is refused, and that nothing is lost in silence."""
 
 import asyncio
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +38,7 @@ from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, settings_of, with_client
-from tests.support.produce_doubles import Killed, MeetingProduce, MortalProduce
+from tests.support.produce_doubles import Killed, MeetingProduce
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, run_here
 from tests.support.target_topics import (
@@ -186,24 +185,6 @@ def test_records_are_not_appended_again_when_the_claims_are_lost(
     assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
 
 
-def test_what_goes_behind_goes_on_where_it_was_cut(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = archived(broker, topic, site, records_of(1500))
-    there = foreign_topic(broker, f"{topic}.back", 33)
-    mortal = MortalProduce(seed=3)
-    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
-    deaths = 0
-    for lifetime in (1, 2, 1, 9, 10**6):
-        mortal.live(lifetime)
-        try:
-            appended(site, broker, topic, batch_bytes=1000)
-        except Killed:
-            deaths += 1
-    assert deaths == 4
-    assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
-
-
 def test_two_runs_at_once_go_behind_once(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,19 +259,6 @@ def test_who_else_writes_behind_is_noticed(
 
 
 # --- what an existing topic would eat, change or refuse
-
-
-@pytest.mark.parametrize("random_bytes", [5000, 50])
-def test_batches_are_as_small_as_the_topic_wants_them(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, random_bytes: int
-) -> None:
-    """Whatever a broker makes of them: this one unpacks them again, also those that were small when they were sent."""
-    rng = random.Random(6)
-    rows = [Rec(at, NOW_MS + at, 0, None, rng.randbytes(random_bytes).ljust(5000)) for at in range(200)]
-    ours = archived(broker, topic, site, rows)
-    there = foreign_topic(broker, f"{topic}.back", 3, max_message_bytes="200000", compression_type="uncompressed")
-    assert appended(site, broker, topic).errors == ()
-    assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
 
 
 # --- never a silent loss
