@@ -1,4 +1,4 @@
-"""Restores into another number of partitions, by key: the steps for some topics together (docs/decisions/0016-repartition.md)."""
+"""Restores into another number of partitions, by key: the steps for each topic (docs/decisions/0016-repartition.md)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence

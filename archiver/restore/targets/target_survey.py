@@ -191,8 +191,9 @@ class Surveyor:
             survey.purged[name] = described.topic_id
             survey.replicas |= {name: max(described.replicas)} if self._request.keeps_replicas else {}
             survey.problems += purge_problems(plan, described, survey.offsets[name], self._request)
-            if is_successor or self.purgeable.get(name) != described.topic_id:
-                survey.problems.append(late_problem(name, is_successor=is_successor and not is_made))
+            is_written = is_successor and not is_made
+            if is_written or self.purgeable.get(name) != described.topic_id:
+                survey.problems.append(late_problem(name, is_successor=is_written))
             survey.doubts += choice_doubts(plan, self._request)
             return
         else:
