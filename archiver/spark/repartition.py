@@ -14,7 +14,7 @@ from archiver.kafka.records.produce import ProducerIdentity, init_producer_id
 from archiver.process.output.text import spell_count
 from archiver.process.running.workers import workers
 from archiver.restore.fill.repartition_source import SourceReport, SourceTask, run_source, stream_of
-from archiver.restore.fill.repartition_target import SourceWriter, TargetTask, run_count, run_read_back
+from archiver.restore.fill.repartition_target import TargetTask, run_count, run_read_back
 from archiver.restore.fill.sending import patiently
 from archiver.restore.fill.strangers import advice_for
 from archiver.restore.plan.claim_check import check_topic_claim
@@ -66,12 +66,8 @@ class _Topic:
                 start_offset=start_offset,
                 advice=advice_for(task),
                 source_topic=task.source_topic,
-                writers={
-                    number: SourceWriter(
-                        producer_id=identity.producer_id, share=shares[number][target] if number in shares else None
-                    )
-                    for number, identity in claim.identities.items()
-                },
+                producer_ids={number: identity.producer_id for number, identity in claim.identities.items()},
+                shares={number: some[target] for number, some in shares.items()},
                 noted=None if noted is None else noted[target],
             )
             for target, start_offset in enumerate(claim.start_offsets)
@@ -269,7 +265,7 @@ def _read_back(spark: SparkContext, topic: _Topic, shares: Mapping[int, Sequence
 
 
 def _records_of(task: TargetTask) -> int:
-    return sum(writer.share.records for writer in task.writers.values() if writer.share is not None)
+    return sum(share.records for share in task.shares.values())
 
 
 # --- 5. the result

@@ -1,9 +1,10 @@
 """Agrees with the cluster on the configs of targets, for the fill and for the end, and finds records that these would harm."""
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from archiver.archive.format.message_format import without_ignored_format
+from archiver.archive.format.store_clock import machine_now_ms
 from archiver.errors import KafkaError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import Refusal, Replicas, TopicDescription
@@ -41,14 +42,11 @@ _ANY_CHANGE = {"cleanup.policy": "delete"}
 class Agreement:
     """The cluster's answers about the configs of this run's targets. Asking changes nothing."""
 
-    def __init__(
-        self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str, clock_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, kafka: KafkaSettings, request: RestoreRequest, restore_id: str) -> None:
         self._kafka = kafka
         self._admin = KafkaAdmin(kafka)
         self._request = request
         self._restore_id = restore_id
-        self._clock_ms = clock_ms
         # A topic with limits of retention in the end can have the largest limits while it is filled.
         self._sought = () if request.retention is Retention.UNLIMITED else RETENTION_KEYS
         self._terms: dict[str, FillTerms] = {}
@@ -266,7 +264,7 @@ class Agreement:
 
     def harms(self, plans: Plans, existing: Collection[str]) -> Iterator[tuple[TopicPlan, str]]:
         """Return the records that targets would change or lose, with the agreed configs."""
-        now_ms = self._clock_ms()
+        now_ms = machine_now_ms()
         for name, plan in plans.items():
             terms = self._terms.get(name)
             if terms is None or not terms.is_doubtful:

@@ -1,8 +1,9 @@
 """Sets the configs of targets: those of the filling before the first record is sent, and the archived configs when all records are verified."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.segments.record_counts import Count
 from archiver.errors import ArchiverError, KafkaError
 from archiver.kafka.brokers.client import KafkaClient
@@ -42,9 +43,8 @@ class Finish:
 class TargetConfigs:
     """Sets the configs of targets, with a few requests for all topics together."""
 
-    def __init__(self, admin: KafkaAdmin, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, admin: KafkaAdmin) -> None:
         self._admin = admin
-        self._clock_ms = clock_ms
 
     async def set_for_filling(
         self, client: KafkaClient, found: Mapping[str, TopicDescription], wanted: Mapping[str, Configs]
@@ -109,7 +109,7 @@ class TargetConfigs:
         holding, refused = await topic_configs_each(client, changes)
         for error in refused.values():
             raise error
-        now_ms = self._clock_ms()
+        now_ms = machine_now_ms()
         found = {}
         for name, (topic, finish) in finished.items():
             configs = holding[name].effective

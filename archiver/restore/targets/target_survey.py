@@ -6,11 +6,12 @@
 4. For purged topics, find their archived logs; for topics that are appended to, the harm of their own configs.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from archiver.archive.format.message_format import without_ignored_format
+from archiver.archive.format.store_clock import machine_now_ms
 from archiver.errors import KafkaError, TargetError, TopicGoneError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import PartitionOffsets, TopicDescription
@@ -122,14 +123,12 @@ class Surveyor:
         archived: ArchivedLogs,
         *,
         cluster: Sequence[str],
-        clock_ms: Callable[[], int],
     ) -> None:
         self._notes = notes
         self._plan_check = plan_check
         self._request = request
         self._archived = archived
         self._cluster = cluster
-        self._clock_ms = clock_ms
         self.purgeable: Mapping[str, str] = {}  # the topics that may be purged, and their ids
 
     async def survey(
@@ -219,7 +218,7 @@ class Surveyor:
         # A begun topic is partly ours, and was judged before its first record.
         unbegun = {name: effective for name, effective in survey.configs.items() if not survey.is_claimed(name)}
         held = await _held_bytes(client, survey.found, unbegun, survey.offsets)
-        now_ms = self._clock_ms()
+        now_ms = machine_now_ms()
         for name, effective in survey.configs.items():
             plan = survey.plans[name]
             problems = limit_problems(plan, effective, now_ms, self._cluster, held.get(name, NOTHING_HELD))

@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from archiver.archive.format.store_clock import machine_now_ms
 from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import INTERNAL_TOPICS, Refusal, TopicDescription
@@ -70,12 +69,10 @@ class Targets:
         notes: RestoreNotes,
         request: RestoreRequest,
         archived: ArchivedLogs,
-        *,
-        clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
         self._admin = KafkaAdmin(kafka)
-        self._configs = TargetConfigs(self._admin, clock_ms)
-        self._agreement = Agreement(kafka, request, notes.restore_id, clock_ms)
+        self._configs = TargetConfigs(self._admin)
+        self._agreement = Agreement(kafka, request, notes.restore_id)
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
@@ -87,7 +84,6 @@ class Targets:
             request,
             archived,
             cluster=self._cluster,
-            clock_ms=clock_ms,
         )
         self._noted: dict[str, str] = {}  # topic ids of targets with a plan of an earlier run
         self._unfinished: set[str] = set()  # whatever their notes

@@ -69,7 +69,6 @@ def test_a_finished_target_without_its_other_notes_is_not_appended_to_again(appe
         RestoreRequest(),
         ArchivedLogs(notes.archive, "c"),
         cluster=(),
-        clock_ms=lambda: 0,
     )
     topic = TopicDescription(
         name=PLAN.target,
