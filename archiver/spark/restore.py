@@ -77,7 +77,9 @@ def run_restore_job(
         group_job = None if groups is None else GroupJob(archive=steps.archive, kafka=steps.kafka, asked=groups)
         if group_job is not None:
             group_job.read(notice)
+        notice("looking at the target")
         begin(steps.connect(brokers))
+        notice("reading the archive")
         topics = steps.plan()
         lives = steps.planner.lives if request.life is None else ()
         review = steps.survey(topics)
@@ -186,7 +188,6 @@ class _Steps:
 
     def connect(self, brokers: ClientThread) -> str:
         """Find the target cluster. Returns the id of this restore."""
-        self._notice("looking at the target")
         self._brokers = brokers
         self._cluster_id = brokers.ask(KafkaClient.cluster_id)
         self._restore_id = self._restore_id or self._request.default_id(self._storage.url, self._cluster_id)
@@ -200,7 +201,6 @@ class _Steps:
         """Take the plans of earlier runs, compared with the present archive, and plan the other topics."""
         noted, unplanned = self._brokers.ask(lambda client: self.targets.planned(client, self.wave))
         found = self.targets.check_noted(noted, self.planner.plan)
-        self._notice(f"reading the archive of {spell_count(len(unplanned), 'topic')}")
         topics = with_mended(found.plans, [*self.planner.plan(unplanned), *found.fresh])
         if not topics:
             raise UsageError(

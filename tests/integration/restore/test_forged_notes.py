@@ -302,6 +302,7 @@ def test_records_dealt_out_go_behind_nobody_elses(broker_41: Broker, topic: str,
         (put("verified", "targets", 0, "records", value=0), "other records were dealt out"),
     ]  # fmt: skip
     forger.take_back(forger.place("finished") + "000000.json")  # else it stays as it is
+    set_configs(broker_41, forger.target, **FILLED)
     for forge, told in forgeries:
         key = forger.forge("repartition", forge)
         errors = restored(site, broker_41, topic, restore_id="mine", repartition=3).errors
