@@ -117,16 +117,14 @@ class TargetConfigs:
                 key: configs[key] for key in RETENTION_KEYS if key in configs and (sets or configs[key] != UNLIMITED)
             }
             told = replace(finish, retention=",".join(f"{key}={value}" for key, value in limits.items()))
-            found[name] = (
-                told
-                if not sets
-                else replace(
+            if sets:
+                told = replace(
                     told,
                     inherits_retention=not (topic.archived_retention or topic.given_retention),
                     expiring=expiring_records(topic, configs, now_ms),
                     oversized=oversized_partitions(topic, configs),
                 )
-            )
+            found[name] = told
         return found
 
 
