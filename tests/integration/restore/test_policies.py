@@ -13,19 +13,17 @@ import pytest
 import archiver.restore.targets.config_agreement
 import archiver.restore.targets.targets
 from archiver.demo.sandbox import fetch_kafka
-from archiver.errors import TargetError
-from archiver.restore.plan.request import Existing, Retention
+from archiver.restore.plan.request import Retention
 from archiver.restore.report.restore_report import TopicReport
 from tests.support.brokers import CACHE, KAFKA_41, Broker
 from tests.support.compiled import jars_with
-from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.kafka_topics import create_topic, with_client
+from tests.support.kafka_topics import create_topic
 from tests.support.raw_produce import produce_records
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
-from tests.support.target_topics import archived, configs_of, previewed, records_of
+from tests.support.target_topics import WAYS, archived, configs_of, previewed, records_of, refused
 from tests.support.zookeeper import KAFKA_28, ZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
@@ -38,13 +36,6 @@ LIMITS = {
     "alter.config.policy.class.name": "Limits$Alter",
     "message.max.bytes": "1048588",  # as it is by default
     "log.retention.ms": str(HOUR_MS),
-}
-WAYS: dict[str, dict[str, Any]] = {
-    "new": {},
-    "purged": {"existing": Existing.PURGE},
-    "dealt": {"repartition": 3},
-    "empty": {},
-    "behind": {"existing": Existing.APPEND},
 }
 
 
@@ -95,18 +86,6 @@ def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
         produce_records(broker.bootstrap, topic, records_of(50, first_ms=now_ms))
 
 
-def end_of(broker: Broker, topic: str) -> int | None:
-    """The number of its records; None: there is no such topic."""
-
-    async def ask(client: Any) -> int | None:  # noqa: ANN401
-        if topic not in await client.describe_topics([topic]):
-            return None
-        found = (await client.offsets([(topic, 0)]))[topic, 0]
-        return int(found.high_watermark - found.log_start)
-
-    return with_client(broker.bootstrap, ask)
-
-
 def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> TopicReport:  # noqa: ANN401
     """As a dry run has foretold it."""
     foretold = previewed(site, broker, topic, **asked)
@@ -118,18 +97,6 @@ def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> Top
     assert report.refusal is None
     assert notes == [f"{topic}.back: {told}" for told in report.left_out_filling]
     return report
-
-
-def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> str:  # noqa: ANN401
-    """What is said about it, by a dry run as well; and nothing is changed."""
-    before = end_of(broker, f"{topic}.back")
-    (foretold,) = previewed(site, broker, topic, **asked).refused
-    with pytest.raises(TargetError) as caught:
-        site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked)
-    assert str(caught.value) == foretold
-    assert keys_in(site.bucket, "control/restores/") == []
-    assert end_of(broker, f"{topic}.back") == before
-    return foretold
 
 
 @pytest.mark.sampled(3)
@@ -180,8 +147,6 @@ def test_record_larger_than_the_clusters_batch_limit_is_named_before_any_change(
         "max.message.bytes=1048588 is too small for the largest record, of 3,000,000 bytes"
         f" ({topic}-0, from offset 0 to 5); create the topic first, with max.message.bytes=" in said
     )
-    if way == "purged":
-        assert end_of(target, f"{topic}.back") == 50
     if way == "new":
         create_topic(target.bootstrap, f"{topic}.back", 1, {"max.message.bytes": str(LARGEST)})
         assert restored(site, target, topic, **kept).records == 6
@@ -235,8 +200,6 @@ def test_what_would_expire_is_told_and_the_largest_retention_is_taken_when_asked
     )
     assert f"retention.ms={HOUR_MS} would have the brokers delete 40 of the 50 records, which are older" in said
     assert "give --retention largest" in said
-    if way == "purged":
-        assert end_of(target, f"{topic}.back") == 50
     report = restored(site, target, topic, retention=Retention.LARGEST, **WAYS[way])
     assert (report.records, report.retention) == (50, f"retention.ms={WEEK_MS}")
     assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")

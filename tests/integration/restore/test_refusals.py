@@ -3,7 +3,6 @@
 import random
 import subprocess
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 
@@ -13,23 +12,24 @@ import archiver.restore.targets.broker_terms
 import archiver.restore.targets.targets
 from archiver.codec.selection import TopicSelection
 from archiver.demo.sandbox import fetch_kafka
-from archiver.errors import ArchiverError, KafkaError
+from archiver.errors import KafkaError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.topics.deletion import delete_topics_by_id
 from archiver.restore.plan.request import Existing
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
-from tests.support.foreign_reader import keys_in
-from tests.support.kafka_topics import create_topic, produce_values, with_client
+from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import ArchiveSite
 from tests.support.target_topics import (
+    WAYS,
     archived,
     configs_of,
-    log_of,
     previewed,
     records_of,
+    refused,
     restored,
     set_configs,
+    there,
     write,
 )
 from tests.support.zookeeper import StartZooKeeperBroker
@@ -37,13 +37,6 @@ from tests.support.zookeeper import StartZooKeeperBroker
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
 KEPT = {"retention.ms": "-1"}
-WAYS: dict[str, dict[str, Any]] = {
-    "new": {},
-    "purged": {"existing": Existing.PURGE},
-    "dealt": {"repartition": 3},
-    "empty": {},
-    "behind": {"existing": Existing.APPEND},
-}
 
 
 def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
@@ -53,24 +46,6 @@ def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
     create_topic(broker.bootstrap, topic, 1, KEPT | {name.replace("_", "."): value for name, value in configs.items()})
     if way != "empty":
         write(broker, topic, records_of(7, mark=b"theirs"))
-
-
-def there(broker: Broker, topic: str) -> tuple[str, tuple[int, int]] | None:
-    """Which topic it is, and what it holds."""
-    found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))
-    return (found[topic].topic_id, log_of(broker, topic)) if topic in found else None
-
-
-def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> str:  # noqa: ANN401
-    """What is said about it, by a dry run as well; and nothing is changed."""
-    before = there(broker, f"{topic}.back")
-    foretold = previewed(site, broker, topic, **asked).refused
-    with pytest.raises(ArchiverError) as caught:
-        restored(site, broker, topic, **asked)
-    assert [str(caught.value)] == list(foretold)
-    assert keys_in(site.bucket, "control/restores/") == []
-    assert there(broker, f"{topic}.back") == before
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
