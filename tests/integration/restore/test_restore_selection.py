@@ -9,7 +9,6 @@ import pytest
 import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
 from archiver.codec.selection import LAST_LONG, NO_TIMESTAMP, TopicSelection
-from archiver.errors import UsageError
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
@@ -167,28 +166,3 @@ def test_a_restore_keeps_to_its_rate(broker_41: Broker, topic: str, site: Archiv
     assert slow.topics[0].records == 1000
     assert large.seconds > 0.9  # half a MB that no codec makes smaller
     assert sum(one.seconds for one in small) > 0.9
-
-
-def test_what_cannot_be_asked_for_together_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
-    produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 3)))], 0)
-    site.back_up(broker_41.bootstrap, topic)
-    site.write_config(broker_41.bootstrap, topic)
-    site.write_target(broker_41.bootstrap)
-    for options, message in (
-        (["--from", "200000000000", "--until", "100000000000"], "the range ends before it begins"),
-        (["--partitions", "a"], "--partitions: 'a' is not like 3 or 3-5"),
-        (["--offsets", "0:9-5"], "--offsets: '0:9-5': each partition once"),
-        (["--from", "2026-01-01T00:00:00"], "--from"),
-        (["--rate", "5xB"], "'5xB' is not like"),
-        (
-            ["--partitions", "0,7", "--dry-run"],
-            "--partitions: no topic that is restored has partition 7; they have 0 to 0",
-        ),
-    ):
-        done = site.run_within("restore", "--target", "target.yaml", *options)
-        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
-    with pytest.raises(UsageError, match="no archived topic"):
-        site.restore(broker_41.bootstrap, topics="nothing")
-    with pytest.raises(UsageError, match="--offsets: no topic that is restored has partition 9"):
-        site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.x"], wanted=TopicSelection(offsets={9: (0, 5)}))

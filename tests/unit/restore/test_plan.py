@@ -6,8 +6,9 @@ from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.index.inventory import EMPTY_PARTITION
 from archiver.archive.notes.topics import Life, TopicFact
 from archiver.codec.selection import TopicSelection
+from archiver.errors import UsageError
 from archiver.restore.plan.request import RestoreRequest
-from archiver.restore.plan.restore_plan import plan_restore, told_beside
+from archiver.restore.plan.restore_plan import check_partitions, plan_restore, told_beside
 
 FAR = 999_999
 
@@ -61,3 +62,13 @@ def test_an_archived_config_with_an_empty_value_comes_back() -> None:
     archived = topic(0, noted=1, **{"cleanup.policy": ""})
     (plan,) = plan_restore([archived], {"t": "t"}, RestoreRequest())
     assert plan.final_configs == {"cleanup.policy": ""}
+
+
+@pytest.mark.parametrize(
+    "wanted", [TopicSelection(partitions=frozenset({0, 7})), TopicSelection(offsets={7: (0, 5)})], ids=str
+)
+def test_partitions_that_no_topic_has_are_refused(wanted: TopicSelection) -> None:
+    plan = plan_restore([topic(0, noted=2)], {"t": "t"})
+    check_partitions(plan, RestoreRequest(wanted=TopicSelection(partitions=frozenset({1}))))
+    with pytest.raises(UsageError, match="no topic that is restored has partition 7; they have 0 to 1"):
+        check_partitions(plan, RestoreRequest(wanted=wanted))
