@@ -22,7 +22,7 @@ from archiver.restore.plan.restore_plan import TopicPlan
 from archiver.restore.plan.target_limits import wanted_records
 from archiver.restore.plan.task import RestoreTask, TaskReport
 from archiver.restore.report.restore_report import RestoreResult, TopicReport
-from archiver.restore.report.topic_reports import report_configs, report_filled, retention_command
+from archiver.restore.report.topic_reports import report_filled, retention_command
 from archiver.restore.targets.target_configs import Finish
 from archiver.restore.targets.targets import Target, Targets
 from archiver.spark.repartition import repartition
@@ -199,7 +199,8 @@ class Filling:
                 retention_command(plans[name], request.retention, cluster) if is_finished and name in whole else ""
             )
             told = replace(topic, is_finished=is_finished, retention_command=command)
-            found.append(report_configs(told, finishes.get(name, Finish()), self._targets.left_out(name)))
+            finish = finishes.get(name, told.finish)
+            found.append(replace(told, finish=finish, left_out_filling=self._targets.left_out(name)))
         return found
 
 

@@ -10,7 +10,6 @@ from archiver.restore.plan.restore_plan import TopicPlan
 from archiver.restore.plan.target_limits import alter_command
 from archiver.restore.plan.task import TaskReport
 from archiver.restore.report.restore_report import Nothing, TopicReport
-from archiver.restore.targets.target_configs import Finish
 
 _A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
@@ -50,20 +49,6 @@ def _by_target(reports: Iterable[TaskReport]) -> Mapping[str, Sequence[TaskRepor
     for report in sorted(reports, key=lambda one: one.partition):
         found.setdefault(report.target_topic, []).append(report)
     return found
-
-
-def report_configs(report: TopicReport, finish: Finish, left_out_filling: tuple[str, ...]) -> TopicReport:
-    """Add the configs that a topic has now to its report."""
-    return replace(
-        report,
-        refusal=finish.refusal,
-        left_out_configs=finish.left_out,
-        retention=finish.retention,
-        expiring=finish.expiring,
-        inherits_retention=finish.inherits_retention,
-        oversized=finish.oversized,
-        left_out_filling=left_out_filling,
-    )
 
 
 def retention_command(topic: TopicPlan, retention: Retention, cluster: Sequence[str]) -> str:

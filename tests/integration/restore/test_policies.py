@@ -94,7 +94,7 @@ def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> Top
     (report,) = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked).topics
     assert report.errors == ()
     assert report.is_finished
-    assert report.refusal is None
+    assert report.finish.refusal is None
     assert notes == [f"{topic}.back: {told}" for told in report.left_out_filling]
     return report
 
@@ -201,7 +201,7 @@ def test_what_would_expire_is_told_and_the_largest_retention_is_taken_when_asked
     assert f"retention.ms={HOUR_MS} would have the brokers delete 40 of the 50 records, which are older" in said
     assert "give --retention largest" in said
     report = restored(site, target, topic, retention=Retention.LARGEST, **WAYS[way])
-    assert (report.records, report.retention) == (50, f"retention.ms={WEEK_MS}")
+    assert (report.records, report.finish.retention) == (50, f"retention.ms={WEEK_MS}")
     assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")
     assert configs_of(target, f"{topic}.back")["retention.ms"] == str(WEEK_MS)
     if way != "dealt":
@@ -218,7 +218,7 @@ def test_archived_retention_is_had_in_the_end_and_the_largest_until_then(
     produce_records(broker_41.bootstrap, topic, records_of(20, first_ms=now_ms - 3 * HOUR_MS))
     site.back_up(broker_41.bootstrap, topic)
     report = restored(site, long_retention_refused, topic, retention=Retention.ARCHIVED)
-    assert (report.records, report.retention) == (20, f"retention.ms={5 * HOUR_MS},retention.bytes=-1")
+    assert (report.records, report.finish.retention) == (20, f"retention.ms={5 * HOUR_MS},retention.bytes=-1")
     assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")
 
 
@@ -288,7 +288,7 @@ def test_configs_that_are_refused_in_the_end_refuse_the_restore(
         left = configs_of(target, f"{topic}.back")
         assert (left["segment.bytes"], left["retention.ms"]) == ("2000000", str(WEEK_MS))
         assert "min.insync.replicas" not in left
-        assert report.retention == f"retention.ms={WEEK_MS},retention.bytes=-1"
+        assert report.finish.retention == f"retention.ms={WEEK_MS},retention.bytes=-1"
 
 
 def test_restore_goes_on_after_configs_were_refused_in_the_end(
@@ -306,8 +306,8 @@ def test_restore_goes_on_after_configs_were_refused_in_the_end(
             )  # a policy that came later
             (report,) = site.restore(target.bootstrap, topics=topic, rename=rename).topics
         assert (report.errors, report.records, report.is_finished) == ((), 20, False)
-        assert "min.insync.replicas may not be set" in str(report.refusal)
-        assert "give --target-config" in str(report.refusal)
+        assert "min.insync.replicas may not be set" in str(report.finish.refusal)
+        assert "give --target-config" in str(report.finish.refusal)
         assert configs_of(target, f"{topic}.back")["max.message.bytes"] == "2147483647"
         report = restored(site, target, topic, target_configs={"min.insync.replicas": ""})
         assert sum(one.already_there for one in report.partitions) == 20

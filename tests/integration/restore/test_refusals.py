@@ -104,14 +104,14 @@ def test_more_in_sync_than_there_are_is_not_wanted_in_the_end(
     )
     assert previewed(site, target, topic, **WAYS[way]).notes[-1] == f"{topic}.back: {told}"
     report = restored(site, target, topic, **WAYS[way])
-    assert (report.records, report.is_finished, str(report.refusal)) == (20, True, f"topic {topic}.back: {told}")
+    assert (report.records, report.is_finished, str(report.finish.refusal)) == (20, True, f"topic {topic}.back: {told}")
     own = configs_of(target, f"{topic}.back")
     assert (own.get("min.insync.replicas"), own["delete.retention.ms"]) == (None, "12345678")
     produce_values(target.bootstrap, f"{topic}.back", [b"one more"], acks="all", message_timeout_ms=20_000)
     stand(broker_41, f"{topic}.back", way)
     assert not any("min.insync" in note for note in previewed(site, broker_41, topic, **WAYS[way]).notes)
     report = restored(site, broker_41, topic, **WAYS[way])
-    assert (report.records, report.refusal) == (20, None)
+    assert (report.records, report.finish.refusal) == (20, None)
     assert configs_of(broker_41, f"{topic}.back")["min.insync.replicas"] == "2"
 
 

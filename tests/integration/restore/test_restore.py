@@ -129,7 +129,7 @@ def test_configs_while_it_fills_and_afterwards(
     assert after == own | {"retention.ms": "-1", "retention.bytes": "-1"}
     assert f"--entity-name {topic}.back --alter --add-config retention.ms=86400000" in restored.retention_command
     assert restored.retention_command.endswith(" --delete-config retention.bytes")
-    assert restored.left_out_configs == ()
+    assert restored.finish.left_out == ()
     target = on_target(java_oracle, broker, f"{topic}.back")[0]
     assert target == [replace(record, timestamp_type=0) for record in source]
 

@@ -131,13 +131,16 @@ def test_retention_comes_back_when_asked_for_and_what_it_costs_is_told(
     old, new = records_of(40), records_of(30, first_ms=now_ms)
     archived(broker_41, topic, site, old, new, retention_ms="3600000", retention_bytes="500")
     kept = restored(site, eager_broker, topic)
-    assert (kept.expiring, kept.retention) == (None, "")
+    assert (kept.finish.expiring, kept.finish.retention) == (None, "")
     assert kept.retention_command.endswith("--add-config retention.bytes=500,retention.ms=3600000")
     delete_topic(eager_broker.bootstrap, f"{topic}.back")
 
     report = restored(site, eager_broker, topic, retention=Retention.ARCHIVED)
-    assert (report.expiring, report.retention) == (Count(40, 40), "retention.ms=3600000,retention.bytes=500")
-    assert (report.retention_command, report.errors, report.oversized) == ("", (), 2)
+    assert (report.finish.expiring, report.finish.retention) == (
+        Count(40, 40),
+        "retention.ms=3600000,retention.bytes=500",
+    )
+    assert (report.retention_command, report.errors, report.finish.oversized) == ("", (), 2)
     until(lambda: log_of(eager_broker, f"{topic}.back", 0) == (40, 40))  # as was told
     assert log_of(eager_broker, f"{topic}.back", 1) == (0, 30)
 
