@@ -46,7 +46,7 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
         print_lines(preview_lines(found))
         print_lines(() if groups is None else group_lines(groups))
         print_line("nothing was changed")
-    if any(not one.source for one in groups or ()):
+    if found.skips_nameless:
         complain(NAMELESS)
     removed = [one for group in groups or () for one in group.removed]
     left = [one for one in removed if not one.is_certain]

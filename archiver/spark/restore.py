@@ -159,6 +159,7 @@ def preview_restore(
         effort=effort_of(topics, request, os.cpu_count() or 1, review.limits),
         told=[*steps.planner.problems({one.source: one.records for one in topics}), *told],
         groups=settable,
+        skips_nameless=any(not one.group for one in positions),
     )
 
 

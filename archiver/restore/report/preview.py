@@ -32,6 +32,7 @@ class RestorePreview:
     effort: Effort
     told: Sequence[str] = ()  # problems of the archive, and of groups, that stop no restore
     groups: Sequence[GroupPreview] | None = None  # None: not asked for
+    skips_nameless: bool = False  # the group without a name has positions, which are never set
 
     @property
     def problems(self) -> list[str]:
