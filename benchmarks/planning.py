@@ -35,7 +35,7 @@ from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import StorageConfig
 from archiver.process.running.memory import tune_memory
 from archiver.restore.plan.request import RestoreRequest
-from archiver.restore.plan.restore_plan import RestorePlan, plan_restore
+from archiver.restore.plan.restore_plan import TopicPlan, plan_restore
 from archiver.spark.table.options import parse_options
 from archiver.spark.table.scan import plan_scan
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
@@ -64,7 +64,7 @@ def plan_all(store: GeneratedStore) -> object:
     targets = {name: name for name in store.shape.names}
     archive = read_archive(Archive(store, LAYOUT), wanted=targets.__contains__, reads=lambda _: ALL_RECORDS)
     plan = plan_restore(archive, targets)
-    assert sum(len(one.parts) for topic in plan.topics for one in topic.partitions) == store.shape.objects
+    assert sum(len(one.parts) for topic in plan for one in topic.partitions) == store.shape.objects
     return plan
 
 
@@ -80,13 +80,13 @@ def plan_query(store: GeneratedStore) -> object:
 def choose_all(store: GeneratedStore) -> object:
     """What the driver holds while Spark looks through all objects, and of what it found; Spark itself is left out."""
 
-    plan = cast("RestorePlan", plan_all(store))
+    plan = cast("list[TopicPlan]", plan_all(store))
     spark = cast("SparkContext", NoSpark(store.shape.objects))
     from archiver.spark.record_choice import choose_records  # noqa: PLC0415 - the others need no Spark
 
     storage, request = StorageConfig(url="s3://nowhere"), RestoreRequest()
     with patch("archiver.spark.record_choice.open_sql", lambda found: found):
-        chosen = choose_records(spark, plan.topics, request, storage=storage, layout=Layout(), restore_id="r-1")
+        chosen = choose_records(spark, plan, request, storage=storage, layout=Layout(), restore_id="r-1")
     assert all(topic.is_chosen for topic in chosen)
     assert sum(len(one.parts) for topic in chosen for one in topic.partitions) == store.shape.objects
     return plan, chosen

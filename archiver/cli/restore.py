@@ -265,7 +265,7 @@ def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
         for missing in partition.missing:
             complain(f"skipped, not in {partition.target_topic}-{partition.partition}: {missing}")
     failed = [report for topic in result.topics for report in topic.errors]
-    refusals = [topic.refusal for topic in result.topics if topic.refusal is not None]
+    refusals = [topic.finish.refusal for topic in result.topics if topic.finish.refusal is not None]
     errors = refusals if result.failure is None else [*refusals, result.failure]
     for problem in dict.fromkeys((*(report.error for report in failed), *map(str, errors), *result.problems)):
         complain(problem)

@@ -12,7 +12,6 @@ from archiver.errors import NotWholeError
 from archiver.process.output.text import spell_count, spell_name, spell_size
 
 if TYPE_CHECKING:
-    from archiver.config.model import ArchiverConfig
     from archiver.groups.positions.archived_position import ArchivedPosition
     from archiver.restore.groups.group_preview import GroupPreview
     from archiver.restore.groups.group_restore import GroupRequest
@@ -27,11 +26,10 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
     from archiver.groups.target.backup_groups import NAMELESS
     from archiver.process.output.progress import Progress
     from archiver.restore.groups.removed_positions import removal_warnings
-    from archiver.spark.preview import preview_restore
+    from archiver.spark.restore import preview_restore
 
-    config, problems = archive_config(options), list[str]()
+    config = archive_config(options)
     with closing(Progress("restore", quiet=options.quiet)) as progress:
-        positions = () if asked is None else _read_positions(config, asked, problems)
         found = preview_restore(
             config.storage,
             load_target(options.target),
@@ -39,77 +37,34 @@ def preview(options: argparse.Namespace, request: "RestoreRequest", asked: "Grou
             restore_id=options.id,
             select_topics=config.topics.select,
             notice=progress.report,
+            groups=asked,
         )
-        groups = None if asked is None else _preview_groups(config, options, asked, found, positions, problems)
-        if asked is not None and not groups:
-            problems += _unmatched_problems(config, asked, found)
+    groups = found.groups
     if options.format == "json":
         print_json(preview_row(found) | {"groups": None if groups is None else [_group_row(one) for one in groups]})
     else:
         print_lines(preview_lines(found))
         print_lines(() if groups is None else group_lines(groups))
         print_line("nothing was changed")
-    if asked is not None and any(not one.group for one in positions):
+    if found.skips_nameless:
         complain(NAMELESS)
     removed = [one for group in groups or () for one in group.removed]
     left = [one for one in removed if not one.is_certain]
     for warning in removal_warnings(left, (one for one in removed if one.is_certain)):
         complain(warning)
-    for problem in [*found.refused, *found.damage, *found.problems, *problems]:
+    for problem in [*found.refused, *found.damage, *found.problems]:
         complain(problem)
     for where, missing in found.missing:
         complain(f"would be skipped, not in {where}: {missing}")
     is_open = [one for one in groups or () if one.is_open]
     for group in is_open:
         complain(f"group {spell_name(group.group)} would not be set as a whole: {_unset_text(group)}")
-    if groups == []:
+    if groups is not None and not groups:
         complain("no group that --groups matches has an archived position; none would be set")
     if found.refused:
         return TargetError.exit_code
-    is_whole = not (found.damage or found.problems or found.missing or problems or is_open)
+    is_whole = not (found.damage or found.problems or found.missing or is_open)
     return 0 if is_whole else NotWholeError.exit_code
-
-
-def _read_positions(
-    config: "ArchiverConfig", asked: "GroupRequest", problems: list[str]
-) -> "Sequence[ArchivedPosition]":
-    """Read the positions of groups before anything else, so that refusals come first."""
-    from archiver.archive.format.handle import open_archive
-    from archiver.restore.groups.group_restore import read_positions
-
-    return read_positions(open_archive(config.storage), asked, problems.append)
-
-
-def _preview_groups(
-    config: "ArchiverConfig",
-    options: argparse.Namespace,
-    asked: "GroupRequest",
-    found: "RestorePreview",
-    positions: "Sequence[ArchivedPosition]",
-    problems: list[str],
-) -> "list[GroupPreview]":
-    import asyncio
-
-    from archiver.archive.format.handle import open_archive
-    from archiver.config.load import load_target
-    from archiver.kafka.login.settings import KafkaSettings
-    from archiver.restore.groups.group_preview import preview_groups
-    from archiver.restore.groups.removed_positions import with_lost_positions
-
-    target, archive = load_target(options.target), open_archive(config.storage)
-    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
-    lives = {(topic.source, topic.life) for topic in found.topics}
-    positions = with_lost_positions(archive, asked.wanted, config.storage.index, positions, lives, problems.append)
-    return asyncio.run(preview_groups(archive, kafka, asked, positions, found.topics))
-
-
-def _unmatched_problems(config: "ArchiverConfig", asked: "GroupRequest", found: "RestorePreview") -> "Iterator[str]":
-    from archiver.archive.format.handle import open_archive
-    from archiver.restore.groups.group_restore import unmatched_problem
-
-    problem = unmatched_problem(open_archive(config.storage), asked, {topic.source for topic in found.topics})
-    if problem:
-        yield problem
 
 
 def _group_row(group: "GroupPreview") -> dict[str, Any]:
@@ -135,7 +90,7 @@ def _removed_row(one: "ArchivedPosition") -> dict[str, Any]:
     }
 
 
-def group_lines(groups: "list[GroupPreview]") -> Iterator[str]:
+def group_lines(groups: "Sequence[GroupPreview]") -> Iterator[str]:
     rows = [(spell_name(one.group), f"{one.positions:,}", _unset_text(one)) for one in groups]
     yield from table_lines(("group", "positions to set", "not set"), rows)
 

@@ -39,15 +39,15 @@ def topic_row(topic: "TopicReport") -> dict[str, Any]:
         "target": topic.target,
         "records": topic.records,
         "is_finished": topic.is_finished,
-        "refusal": None if topic.refusal is None else str(topic.refusal),
+        "refusal": None if topic.finish.refusal is None else str(topic.finish.refusal),
         "retention_command": topic.retention_command,
         "strange_retention": topic.strange_retention,
-        "left_out_configs": topic.left_out_configs,
+        "left_out_configs": topic.finish.left_out,
         "appends": topic.appends,
         "nothing": topic.nothing,
-        "retention": topic.retention,
-        "expiring": None if topic.expiring is None else topic.expiring._asdict(),
-        "oversized": topic.oversized,
+        "retention": topic.finish.retention,
+        "expiring": None if topic.finish.expiring is None else topic.finish.expiring._asdict(),
+        "oversized": topic.finish.oversized,
         "left_out_filling": topic.left_out_filling,
         "partitions": [_task_row(one) for one in topic.partitions],
         "repartition": topic.repartition,
@@ -119,9 +119,9 @@ def _outcome(topic: "TopicReport", report: "TaskReport") -> str:
 
 def _configs_lines(topic: "TopicReport") -> Iterator[str]:
     """Yield the configs of a topic now, and those that the user has still to set."""
-    if topic.refusal is not None and topic.is_finished:
+    if topic.finish.refusal is not None and topic.is_finished:
         yield f"{topic.target}: all of it is there, with the configs that were archived, but for those that this cluster refused"
-    elif topic.refusal is not None:
+    elif topic.finish.refusal is not None:
         yield f"{topic.target}: all of it is there; its configs are still those of the filling, and nothing in it expires"
     elif not topic.is_finished and topic.appends:
         yield f"{topic.target}: not whole; what was there before is still there, and its configs are its own"
@@ -129,15 +129,15 @@ def _configs_lines(topic: "TopicReport") -> Iterator[str]:
         yield f"{topic.target}: not whole; its configs are still those of the filling, and nothing in it expires"
     if topic.nothing == "nothing archived":
         yield f"{topic.target}: {NOTHING_ARCHIVED.format(topic.source)}"
-    if topic.left_out_configs:
-        yield f"{topic.target}: this cluster does not know {', '.join(topic.left_out_configs)}; not set"
+    if topic.finish.left_out:
+        yield f"{topic.target}: this cluster does not know {', '.join(topic.finish.left_out)}; not set"
     yield from (f"{topic.target}: {told}" for told in topic.left_out_filling)
     yield from _retention_lines(topic)
 
 
 def _retention_lines(topic: "TopicReport") -> Iterator[str]:
     if topic.retention_command:
-        now = f"{topic.retention} stays" if topic.retention else "retention is now unlimited"
+        now = f"{topic.finish.retention} stays" if topic.finish.retention else "retention is now unlimited"
         yield f"{topic.target}: {now}. To set the archived value, run:"
         yield f"  {topic.retention_command}"
     if topic.strange_retention:
@@ -145,10 +145,10 @@ def _retention_lines(topic: "TopicReport") -> Iterator[str]:
             f"{topic.target}: the archive has {', '.join(topic.strange_retention)} of {topic.source}, which no topic can have had,"
             f" so there is no command to set it; see who wrote control/topics/{topic.source}/, and bring its older version back"
         )
-    if topic.expiring is not None:
-        holds = "holds: it had none of its own" if topic.inherits_retention else "is set"
-        older = f"the brokers delete {topic.expiring} of the restored records, which are older"
-        yield f"{topic.target}: {topic.retention} {holds}; {older if topic.expiring else 'no restored record is older'}"
-    if topic.oversized:
-        larger = spell_count(topic.oversized, "partition")
+    if topic.finish.expiring is not None:
+        holds = "holds: it had none of its own" if topic.finish.inherits_retention else "is set"
+        older = f"the brokers delete {topic.finish.expiring} of the restored records, which are older"
+        yield f"{topic.target}: {topic.finish.retention} {holds}; {older if topic.finish.expiring else 'no restored record is older'}"
+    if topic.finish.oversized:
+        larger = spell_count(topic.finish.oversized, "partition")
         yield f"{topic.target}: {larger} may be larger than that; the brokers then delete the oldest records there"

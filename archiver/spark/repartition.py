@@ -1,4 +1,4 @@
-"""Restores into another number of partitions, by key: the steps for some topics together (docs/decisions/0016-repartition.md)."""
+"""Restores into another number of partitions, by key: the steps for each topic (docs/decisions/0016-repartition.md)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,12 +8,13 @@ from itertools import groupby
 from pyspark import SparkContext
 
 from archiver.archive.format.handle import patient_archive_of
-from archiver.errors import ArchiverError, StrangerError
+from archiver.errors import StrangerError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.records.produce import ProducerIdentity, init_producer_id
 from archiver.process.output.text import spell_count
+from archiver.process.running.workers import workers
 from archiver.restore.fill.repartition_source import SourceReport, SourceTask, run_source, stream_of
-from archiver.restore.fill.repartition_target import SourceWriter, TargetCount, TargetTask, run_count, run_read_back
+from archiver.restore.fill.repartition_target import TargetTask, run_count, run_read_back
 from archiver.restore.fill.sending import patiently
 from archiver.restore.fill.strangers import advice_for
 from archiver.restore.plan.claim_check import check_topic_claim
@@ -22,6 +23,7 @@ from archiver.restore.plan.task import RestoreTask, TaskReport, failed, left_out
 from archiver.restore.targets.lost_records import still_stands
 from archiver.spark.session.tasks import run_on_spark
 
+_TOPICS_AT_ONCE = 4
 _IDS_AT_ONCE = 16
 _PARTITIONS_AT_ONCE = 16
 
@@ -64,12 +66,8 @@ class _Topic:
                 start_offset=start_offset,
                 advice=advice_for(task),
                 source_topic=task.source_topic,
-                writers={
-                    number: SourceWriter(
-                        producer_id=identity.producer_id, share=shares[number][target] if number in shares else None
-                    )
-                    for number, identity in claim.identities.items()
-                },
+                producer_ids={number: identity.producer_id for number, identity in claim.identities.items()},
+                shares={number: some[target] for number, some in shares.items()},
                 noted=None if noted is None else noted[target],
             )
             for target, start_offset in enumerate(claim.start_offsets)
@@ -85,48 +83,54 @@ def repartition(
 ) -> Repartitioned:
     """Fill and read back topics that are not verified yet. Tasks are of source partitions, those of a topic together.
 
-    `is_first`: whether a source is sent before the others; `most_at_once`: how many send at once at most.
+    `is_first`: whether a source is sent before the others; `most_at_once`: how many tasks send at once at most.
     """
-    done = Repartitioned()
-    topics = asyncio.run(_claimed([list(some) for _, some in groupby(tasks, _target)], partitions, done))  # 1.
-    # Without a topic id the target may be another topic by now.
-    again = [
-        topic
-        for topic in topics
-        if topic.verified is not None
-        and (topic.tasks[0].reads_again or not topic.claim.target_topic_id or not topic.stands)
-    ]
-    read_again = _read_back(spark, again, {topic.name: {} for topic in again})
-    unverified = [topic for topic in topics if not _report_verified(topic, done, read_again.get(topic.name))]
-    counts = _count(spark, [topic for topic in unverified if not topic.is_ours], done)  # 2. records of earlier runs
-    filled = [topic for topic in unverified if topic.is_ours or topic.name in counts]
-    dealt = _deal(spark, filled, counts, is_first, most_at_once)  # 3. the rest
-    read_back = _read_back(spark, filled, dealt)  # 4.
-    for topic in filled:
-        _conclude(topic, dealt[topic.name], read_back[topic.name], done)  # 5. from now on a rerun leaves it alone
-    return done
+    topics = [list(some) for _, some in groupby(tasks, lambda task: task.target_topic)]
+    topics.sort(key=lambda some: not is_first(some[0].source_topic))
+    # Several jobs at once would have more senders than share the rate.
+    with workers(1 if most_at_once else _TOPICS_AT_ONCE, "topics") as pool:
+        found = list(pool.map(lambda some: _repartition(spark, some, partitions, most_at_once), topics))
+    return Repartitioned(
+        [one for some in found for one in some.sources], [one for some in found for one in some.targets]
+    )
 
 
-def _target(task: RestoreTask) -> str:
-    return task.target_topic
+def _repartition(
+    spark: SparkContext, tasks: Sequence[RestoreTask], partitions: int, most_at_once: int | None
+) -> Repartitioned:
+    """Fill and read back one topic. An error is this topic's: the others continue."""
+    read_back: list[TaskReport] = []
+    try:
+        topic = asyncio.run(_claimed(tasks, partitions))  # 1. who writes
+        if topic.verified is not None:
+            return _report_verified(spark, topic, topic.verified)
+        counts: list[Mapping[int, int]] = [{} for _ in topic.claim.start_offsets]
+        if not topic.is_ours:  # 2. records of earlier runs on the target
+            counted = run_on_spark(spark, topic.log_tasks({}), run_count, lambda _: 1)
+            if failures := [one.failure for one in counted if one.failure is not None]:
+                return Repartitioned(targets=failures)
+            counts = [one.records for one in sorted(counted, key=lambda one: one.task.partition)]
+        dealt = _deal(spark, topic, counts, most_at_once)  # 3. the rest
+        shares = {number: one.shares for number, one in dealt.items() if not one.report.error}
+        read_back = _read_back(spark, topic, shares)  # 4.
+        sources = [dealt[number].report for number in sorted(dealt)]
+        if not any(report.error for report in (*sources, *read_back)):
+            _note_verified(topic, sources, read_back)  # 5. from now on a rerun leaves it alone
+    except Exception as error:  # noqa: BLE001 - also a defect
+        sources = [failed(task.target_topic, task.partition, error, task.target_topic) for task in tasks]
+    return Repartitioned(sources, read_back)
 
 
 # --- 1. who writes
 
 
-async def _claimed(topics: Iterable[Sequence[RestoreTask]], partitions: int, done: Repartitioned) -> list[_Topic]:
-    """Take the claims of topics, or put them; the second of two concurrent runs uses the first one's claims."""
-    found: list[_Topic] = []
-    for tasks in topics:
-        try:
-            async with KafkaClient(tasks[0].kafka) as client:
-                found.append(await _claim(client, tasks, partitions))
-        except ArchiverError as error:
-            done.sources.extend(_failed_all(tasks, error))
-    return found
+async def _claimed(tasks: Sequence[RestoreTask], partitions: int) -> _Topic:
+    async with KafkaClient(tasks[0].kafka) as client:
+        return await _claim(client, tasks, partitions)
 
 
 async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: int) -> _Topic:
+    """Take the claim of a topic, or put one; the second of two concurrent runs uses the first one's claim."""
     task = tasks[0]
     stream = stream_of(patient_archive_of(task.storage), task)
     claim = stream.latest(task.target_topic_id)
@@ -196,159 +200,75 @@ async def _identities(client: KafkaClient, numbers: Sequence[int]) -> dict[int, 
     return dict(zip(numbers, await asyncio.gather(*(ask() for _ in numbers)), strict=True))
 
 
-def _failed_all(tasks: Iterable[RestoreTask], error: Exception) -> list[TaskReport]:
-    return [failed(task.target_topic, task.partition, error, task.target_topic) for task in tasks]
-
-
-def _report_verified(topic: _Topic, done: Repartitioned, read_again: Sequence[TaskReport] | None = None) -> bool:
-    """Report a topic as a run noted it when it was whole: its target may have grown since. `read_again`: this run's own reading."""
-    outcome = topic.verified
-    if outcome is None:
-        return False
-    ends = topic.claim.verified_ends
-    for task in topic.tasks:
-        share = outcome.sources[task.partition]
-        done.sources.append(
-            TaskReport(
-                target_topic=topic.name,
-                partition=task.partition,
-                records=share.records,
-                already_there=share.records,
-                bytes=share.bytes,
-                digest=share.digest,
-                missing=tuple(left_out(task, topic.claim.skipped)),
-            )
+def _report_verified(spark: SparkContext, topic: _Topic, outcome: TopicContents) -> Repartitioned:
+    """Report a topic as a run noted it when it was whole: its target may have grown since. It is read again if that is in doubt."""
+    claim, reads_again = topic.claim, topic.tasks[0].reads_again
+    sources = [
+        TaskReport(
+            target_topic=topic.name,
+            partition=task.partition,
+            records=share.records,
+            already_there=share.records,
+            bytes=share.bytes,
+            digest=share.digest,
+            missing=tuple(left_out(task, claim.skipped)),
         )
-    if read_again is not None:
-        done.targets.extend(read_again)
-        return True
-    done.targets.extend(
+        for task in topic.tasks
+        for share in [outcome.sources[task.partition]]
+    ]
+    # Without a topic id the target may be another topic by now.
+    if reads_again or not claim.target_topic_id or not topic.stands:
+        return Repartitioned(sources, _read_back(spark, topic, {}))
+    ends = claim.verified_ends
+    targets = [
         TaskReport(
             target_topic=topic.name,
             partition=number,
             records=share.records,
             already_there=share.records,
-            expired=max(0, min(topic.log_starts[number], ends[number]) - topic.claim.start_offsets[number]),
+            expired=max(0, min(topic.log_starts[number], ends[number]) - claim.start_offsets[number]),
             bytes=share.bytes,
             digest=share.digest,
         )
         for number, share in enumerate(outcome.targets)
-    )
-    return True
-
-
-# --- 2. records on the target
-
-
-def _count(spark: SparkContext, topics: Sequence[_Topic], done: Repartitioned) -> dict[str, list[Mapping[int, int]]]:
-    """Return by topic how many records each producer has in each target partition. Topics that cannot be counted are reported."""
-    tasks = [task for topic in topics for task in topic.log_tasks({})]
-    by_topic: dict[str, list[TargetCount]] = {topic.name: [] for topic in topics}
-    for counted in run_on_spark(spark, tasks, run_count, lambda _: 1):
-        by_topic[counted.task.topic].append(counted)
-    for topic in topics:
-        failures = [counted.failure for counted in by_topic[topic.name] if counted.failure is not None]
-        if failures:
-            del by_topic[topic.name]
-            done.targets.extend(failures)
-    return {
-        name: [counted.records for counted in sorted(some, key=lambda one: one.task.partition)]
-        for name, some in by_topic.items()
-    }
+    ]
+    return Repartitioned(sources, targets)
 
 
 # --- 3. the rest
 
 
 def _deal(
-    spark: SparkContext,
-    topics: Sequence[_Topic],
-    counts: Mapping[str, Sequence[Mapping[int, int]]],
-    is_first: Callable[[str], bool],
-    most_at_once: int | None,
-) -> dict[str, dict[int, SourceReport]]:
+    spark: SparkContext, topic: _Topic, counts: Sequence[Mapping[int, int]], most_at_once: int | None
+) -> dict[int, SourceReport]:
     tasks = [
-        SourceTask(source=task, identity=identity, already_there=_there(topic, counts.get(topic.name), identity))
-        for topic in topics
+        SourceTask(
+            source=task,
+            identity=identity,
+            already_there=tuple(records.get(identity.producer_id, 0) for records in counts),
+        )
         for task in topic.tasks
         for identity in [topic.claim.identities[task.partition]]
     ]
-    by_topic: dict[str, dict[int, SourceReport]] = {topic.name: {} for topic in topics}
-    for dealt in run_on_spark(
-        spark,
-        tasks,
-        run_source,
-        lambda task: len(task.source.parts),
-        None,
-        lambda task: is_first(task.source.source_topic),
-        most_at_once,
-    ):
-        by_topic[dealt.report.target_topic][dealt.report.partition] = dealt
-    return by_topic
-
-
-def _there(topic: _Topic, counts: Sequence[Mapping[int, int]] | None, identity: ProducerIdentity) -> tuple[int, ...]:
-    if counts is None:
-        return (0,) * len(topic.claim.start_offsets)
-    return tuple(records.get(identity.producer_id, 0) for records in counts)
+    dealt = run_on_spark(
+        spark, tasks, run_source, lambda task: len(task.source.parts), None, lambda _: False, most_at_once
+    )
+    return {one.report.partition: one for one in dealt}
 
 
 # --- 4. read back
 
 
-def _read_back(
-    spark: SparkContext, topics: Sequence[_Topic], dealt: Mapping[str, Mapping[int, SourceReport]]
-) -> dict[str, list[TaskReport]]:
-    tasks = [
-        task
-        for topic in topics
-        for task in topic.log_tasks(
-            {number: one.shares for number, one in dealt[topic.name].items() if not one.report.error}
-        )
-    ]
-    by_topic: dict[str, list[TaskReport]] = {topic.name: [] for topic in topics}
-    for report in run_on_spark(spark, tasks, run_read_back, _records_of):
-        by_topic[report.target_topic].append(report)
-    return {name: sorted(some, key=lambda one: one.partition) for name, some in by_topic.items()}
+def _read_back(spark: SparkContext, topic: _Topic, shares: Mapping[int, Sequence[Contents]]) -> list[TaskReport]:
+    reports = run_on_spark(spark, topic.log_tasks(shares), run_read_back, _records_of)
+    return sorted(reports, key=lambda one: one.partition)
 
 
 def _records_of(task: TargetTask) -> int:
-    return sum(writer.share.records for writer in task.writers.values() if writer.share is not None)
+    return sum(share.records for share in task.shares.values())
 
 
 # --- 5. the result
-
-
-async def _finished_by_others(topic: _Topic) -> _Topic | None:
-    """Return the topic if another run of this restore has noted meanwhile that it is whole, and it still is; else None."""
-    task = topic.tasks[0]
-    claim = stream_of(patient_archive_of(task.storage), task).latest(task.target_topic_id)
-    if claim is None:
-        return None
-    check_topic_claim(claim, topic.tasks, len(topic.claim.start_offsets))
-    async with KafkaClient(task.kafka) as client:
-        found = await _taken_up(client, topic.tasks, claim)
-    return found if found.stands else None
-
-
-def _conclude(
-    topic: _Topic, dealt: Mapping[int, SourceReport], read_back: Sequence[TaskReport], done: Repartitioned
-) -> None:
-    """Note that a topic is whole, if it is, and report its partitions. An error is this topic's: the others continue."""
-    sources = [dealt[number].report for number in sorted(dealt)]
-    try:
-        if any(report.error for report in (*sources, *read_back)):
-            # Another run of this restore may have finished meanwhile, and the target gone on living.
-            others = asyncio.run(_finished_by_others(topic))
-            if others is not None and _report_verified(others, done):
-                return
-        else:
-            _note_verified(topic, sources, read_back)
-    except Exception as error:  # noqa: BLE001 - also a defect
-        unknown = {one.partition: one for one in _failed_all(topic.tasks, error)}
-        sources = [one if one.error else unknown[one.partition] for one in sources]
-    done.sources.extend(sources)
-    done.targets.extend(read_back)
 
 
 def _note_verified(topic: _Topic, sources: Sequence[TaskReport], read_back: Sequence[TaskReport]) -> None:

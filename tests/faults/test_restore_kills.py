@@ -27,7 +27,6 @@ import archiver.restore.plan.claim_stream
 import archiver.restore.plan.noted_plan
 import archiver.restore.plan.restore_notes
 import archiver.restore.targets.target_configs
-import archiver.restore.targets.target_creation
 import archiver.restore.targets.targets
 from archiver.errors import ArchiverError, TemporaryError
 from archiver.kafka.brokers.client import KafkaClient
@@ -71,7 +70,6 @@ MODULES = (
     archiver.restore.plan.restore_notes,
     archiver.restore.fill.sending,
     archiver.restore.targets.target_configs,
-    archiver.restore.targets.target_creation,
     archiver.restore.targets.targets,
     archiver.restore.fill.partition_map,
     archiver.restore.fill.partition_restore,

@@ -47,6 +47,7 @@ from archiver.restore.plan.request import Existing
 from archiver.restore.plan.task import TaskReport
 from archiver.restore.report.preview import RestorePreview
 from archiver.restore.report.restore_report import RestoreResult, TopicReport
+from archiver.restore.targets.target_configs import Finish
 from archiver.store.port import ObjectKind
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
@@ -115,7 +116,7 @@ TASKS: Final = (
 )
 TOPIC: Final = TopicReport(
     source="orders", life=1, target="orders.back", partitions=TASKS, retention_command="kafka-configs ...", is_finished=False,
-    left_out_configs=(), oversized=1,
+    finish=Finish(oversized=1),
 )  # fmt: skip
 PREVIEW: Final = RestorePreview(
     restore_id="r",

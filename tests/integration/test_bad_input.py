@@ -233,7 +233,7 @@ def key_of(base: int, partition: int = 0) -> str:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     made = archive_of_orders(tmp_path)
     monkeypatch.setattr(archiver.archive.format.handle, "open_archive", lambda _: Archive(made, LAYOUT))
-    for door in ("backup.run", "spark.preview", "spark.query", "spark.restore", "spark.verify", "upkeep.inspection"):
+    for door in ("backup.run", "spark.query", "spark.restore", "spark.verify", "upkeep.inspection"):
         monkeypatch.setattr(f"archiver.{door}.open_archive", lambda _: Archive(made, LAYOUT))
     return made
 

@@ -41,8 +41,7 @@ from archiver.restore.fill.partition_restore import run_task
 from archiver.restore.plan.request import Existing, RestoreRequest
 from archiver.restore.plan.task import RestoreTask, TaskReport
 from archiver.restore.report.restore_report import RestoreResult
-from archiver.spark.preview import preview_restore
-from archiver.spark.restore import run_restore_job
+from archiver.spark.restore import preview_restore, run_restore_job
 from archiver.spark.verify import run_verify
 from archiver.upkeep.object_check import Level
 from tests.integration.groups.test_group_positions import commit
@@ -466,28 +465,6 @@ def test_a_restore_names_the_right_that_it_lacks_and_goes_on_with_it(
     secure.grant(*writing(f"{filled}.back"))
     (back,) = restored(site, secure, filled).topics
     assert (back.records, back.errors, back.is_finished) == (2, (), True)
-
-
-@pytest.mark.s3
-def test_a_right_on_a_topic_of_a_later_portion_is_known_before_the_first_is_filled(
-    filled: str, secure: SecureBroker, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", 1)
-    small = f"{filled}.small"
-    create_topic(secure.bootstrap, small)
-    produce_values(secure.bootstrap, small, [b"one"])
-    secure.grant(*reading(filled), *reading(small))
-    assert errors_of_backup(site, secure, f"{filled}.*") == []
-    secure.grant(*writing(f"{filled}.back"), *(right for right in writing(f"{small}.back") if right[2] != Op.WRITE))
-    with pytest.raises(TargetError, match=rf"^target topic {small}\.back cannot be filled: grant this user Write on"):
-        run_restore_job(
-            config_of(site, secure, filled).storage,
-            TargetConfig(kafka=way_in("scram-256", secure)),
-            RestoreRequest(topics=f"{filled}.*", patterns=(("(.*)", r"\1.back"),)),
-            restore_id=None,
-            notice=lambda _: None,
-        )
-    assert with_client(secure.bootstrap, lambda client: client.describe_topics([f"{filled}.back"])) == {}
 
 
 @pytest.mark.s3

@@ -12,14 +12,11 @@ from pyspark.sql import SparkSession
 
 import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
-import archiver.restore.targets.target_creation
+import archiver.restore.targets.targets
 import archiver.spark.session.spark_session
 from archiver.codec.selection import LAST_LONG, TopicSelection
-from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import PredicateError, TargetError
-from archiver.restore.plan.request import Existing, RestoreRequest
-from archiver.restore.report.preview import RestorePreview
-from archiver.spark.preview import preview_restore
+from archiver.restore.plan.request import Existing
 from tests.support.brokers import Broker, Bucket
 from tests.support.dealt_records import Rows, brute_force, fill, on_target
 from tests.support.foreign_reader import keys_in, s3_client
@@ -31,7 +28,7 @@ from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site
 from tests.support.spark_bucket import lend_bucket, own_daemon
-from tests.support.target_topics import log_of
+from tests.support.target_topics import log_of, previewed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -167,7 +164,7 @@ def test_what_was_chosen_is_gone_on_with(
         site.back_up(broker_41.bootstrap, topic, records=60)
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.targets.target_creation, "reach", die)
+        patch.setattr(archiver.restore.targets.targets, "reach", die)
         with pytest.raises(Killed):
             site.restore(broker_41.bootstrap, topics=topic, **asked)
     key = next(row.key for row in reversed(written[3]) if row.key is not None and len(row.key) > 2)
@@ -230,12 +227,6 @@ def test_what_cannot_be_looked_at_stops_its_partition_or_is_skipped(
     check(java_oracle, broker_41, f"{topic}.back", chosen, partitions)
 
 
-def previewed(site: ArchiveSite, broker: Broker, request: RestoreRequest) -> RestorePreview:
-    storage = ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage
-    target = TargetConfig(kafka={"bootstrap.servers": broker.bootstrap})
-    return preview_restore(storage, target, request, restore_id=None)
-
-
 def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
@@ -253,9 +244,7 @@ def test_a_topic_that_is_there_is_judged_by_what_is_chosen(
     asked: dict[str, Any] = {"existing": Existing.APPEND}
 
     def refused(**chosen: Any) -> list[str]:  # noqa: ANN401
-        preview = previewed(
-            site, broker_41, RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked, **chosen)
-        )
+        preview = previewed(site, broker_41, topic, **asked, **chosen)
         assert (preview.refused, len(preview.doubts)) == ((), 3)  # a dry run does not know yet
         with pytest.raises(TargetError) as caught:
             site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked, **chosen)
@@ -298,7 +287,7 @@ def test_a_dry_run_says_that_a_purge_hangs_on_what_is_chosen(
     create_topic(broker_41.bootstrap, f"{topic}.back", 1, KEEP_ALL)
     produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of([there]))], 0)
     asked: dict[str, Any] = {"existing": Existing.PURGE, **chosen}
-    preview = previewed(site, broker_41, RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked))
+    preview = previewed(site, broker_41, topic, **asked)
     assert (preview.refused, preview.damage) == ((), ())
     (doubt,) = preview.doubts
     assert doubt.startswith(
@@ -337,10 +326,9 @@ def test_a_predicate_that_fails_is_told_in_a_line(
     assert str(caught.value).startswith(f"--where {where[:200]}")
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
-    request = RestoreRequest(topics=topic, renames={topic: f"{topic}.x"}, where=where)
     if where == OF_RECORDS:
-        assert any("tried on no record" in note for note in previewed(site, broker_41, request).notes)
+        assert any("tried on no record" in note for note in previewed(site, broker_41, topic, where=where).notes)
     else:
         with pytest.raises(PredicateError) as told_before:
-            previewed(site, broker_41, request)
+            previewed(site, broker_41, topic, where=where)
         assert str(told_before.value) == str(caught.value)

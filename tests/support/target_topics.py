@@ -6,10 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from archiver.config.model import ArchiverConfig, TargetConfig
+from archiver.errors import ArchiverError
 from archiver.kafka.topics.admin import KafkaAdmin
 from archiver.kafka.topics.configs import topic_configs
+from archiver.restore.plan.request import Existing, RestoreRequest
+from archiver.restore.report.preview import RestorePreview
 from archiver.restore.report.restore_report import TopicReport
+from archiver.spark.restore import preview_restore
 from tests.support.brokers import Broker
+from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, settings_of, with_client
 from tests.support.raw_produce import produce_records
@@ -17,6 +25,14 @@ from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 
 Partitions = dict[int, list[Rec]]
+# Ways to restore one topic.
+WAYS: dict[str, dict[str, Any]] = {
+    "new": {},
+    "purged": {"existing": Existing.PURGE},
+    "dealt": {"repartition": 3},
+    "empty": {},
+    "behind": {"existing": Existing.APPEND},
+}
 
 
 def records_of(count: int, *, first_ms: int = NOW_MS, mark: bytes = b"ours", keys: int = 10**6) -> list[Rec]:
@@ -91,3 +107,29 @@ def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> Top
     """Restore one topic as `<topic>.back`."""
     (report,) = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked).topics
     return report
+
+
+def previewed(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> RestorePreview:  # noqa: ANN401
+    """What a dry run of `restored` tells."""
+    storage = ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage
+    request = RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked)
+    target = TargetConfig(kafka={"bootstrap.servers": broker.bootstrap})
+    return preview_restore(storage, target, request, restore_id=None)
+
+
+def there(broker: Broker, topic: str) -> tuple[str, tuple[int, int]] | None:
+    """Which topic it is, and what it holds."""
+    found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))
+    return (found[topic].topic_id, log_of(broker, topic)) if topic in found else None
+
+
+def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> str:  # noqa: ANN401
+    """What is said about it, by a dry run as well; and nothing is changed."""
+    before = there(broker, f"{topic}.back")
+    foretold = previewed(site, broker, topic, **asked).refused
+    with pytest.raises(ArchiverError) as caught:
+        restored(site, broker, topic, **asked)
+    assert [str(caught.value)] == list(foretold)
+    assert keys_in(site.bucket, "control/restores/") == []
+    assert there(broker, f"{topic}.back") == before
+    return str(caught.value)

@@ -8,7 +8,6 @@ MODULES = (
     "archiver.cli.main",
     "archiver.backup.service.run_backup",
     "archiver.backup.service.run_service",
-    "archiver.spark.preview",
     "archiver.spark.query",
     "archiver.spark.restore",
     "archiver.spark.verify",

@@ -22,14 +22,6 @@ from archiver.restore.plan.task import TaskReport, failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceWriter:
-    """The producer of a source partition, and its records; None if unknown, because the source could not be dealt out whole."""
-
-    producer_id: int
-    share: Contents | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetTask:
     """A target partition, from the first offset of the restore on."""
 
@@ -40,7 +32,8 @@ class TargetTask:
     start_offset: int
     advice: str  # on a target that someone else wrote to
     source_topic: str
-    writers: Mapping[int, SourceWriter]  # by source partition
+    producer_ids: Mapping[int, int]  # by source partition
+    shares: Mapping[int, Contents]  # by source partition, without those that could not be dealt out whole
     noted: Contents | None = None  # the contents that an earlier run read back; later records are not ours
 
     @property
@@ -86,7 +79,7 @@ async def _count(task: TargetTask) -> dict[int, int]:
     async with KafkaClient(task.kafka) as client:
         end_offset = await _end(client, task)
         counts = await count_records(client, task.up_to(end_offset))
-        if counts.keys() - {writer.producer_id for writer in task.writers.values()}:
+        if counts.keys() - set(task.producer_ids.values()):
             # Before more is appended: reading finds the foreign record, and raises.
             def refuse(frame: Frame, writers: Longs) -> None:
                 _each(frame, writers, task)
@@ -108,7 +101,7 @@ async def _read_back(task: TargetTask) -> TaskReport:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     whole = Tally()
-    found = {writer.producer_id: Tally() for writer in task.writers.values()}
+    found = {producer_id: Tally() for producer_id in task.producer_ids.values()}
 
     def take(frame: Frame, writers: Longs) -> None:
         for producer_id, start, stop in _each(frame, writers, task):
@@ -142,7 +135,7 @@ async def _read_back(task: TargetTask) -> TaskReport:
 
 def _each(frame: Frame, writers: Longs, task: TargetTask) -> list[tuple[int, int, int]]:
     """Return runs of a frame's rows as (producer, first row, end row). Raises StrangerError for a stranger's rows."""
-    ours = {writer.producer_id for writer in task.writers.values()}
+    ours = set(task.producer_ids.values())
     stops = np.searchsorted(frame.column(Column.OFFSET), writers[0], side="right").tolist()
     runs, start = list[tuple[int, int, int]](), 0
     for stop, producer_id in zip(stops, writers[1].tolist(), strict=True):
@@ -159,13 +152,9 @@ def _stranger(offset: int, producer_id: int, task: TargetTask) -> str:
 
 
 def _compare(found: Mapping[int, Tally], task: TargetTask) -> None:
-    errors = [
-        error
-        for number, writer in task.writers.items()
-        if writer.share is not None
-        for error in [_difference(found[writer.producer_id], writer.share, number, task)]
-        if error is not None
-    ]
+    found_of = {number: found[task.producer_ids[number]] for number in task.shares}
+    differences = (_difference(found_of[number], share, number, task) for number, share in task.shares.items())
+    errors = [error for error in differences if error is not None]
     if errors:
         # Errors that a rerun cannot fix come first.
         raise max(errors, key=lambda error: isinstance(error, NotWholeError))

@@ -4,7 +4,7 @@ A partition that becomes one partition has its own claim. A topic that is repart
 one claim for all partitions, because each source writes to each target partition.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Final, Generic, TypeVar
@@ -88,6 +88,40 @@ class TopicClaim:
         return {number: start + one.records for number, (start, one) in enumerate(ends)}
 
 
+@dataclass(frozen=True, slots=True)
+class TargetClaims:
+    """The claims of a restore on one target: on single partitions, or one on all of them."""
+
+    partitions: Mapping[int, PartitionClaim]
+    joint: TopicClaim | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.partitions) or self.joint is not None
+
+    @property
+    def start_offsets(self) -> dict[int, int]:
+        if self.joint is not None:
+            return dict(enumerate(self.joint.start_offsets))
+        return {number: claim.start_offset for number, claim in self.partitions.items()}
+
+    def producer_ids(self, number: int) -> set[int]:
+        """Return the possible producers of a partition."""
+        found = [self.partitions[number].identity] if self.joint is None else self.joint.identities.values()
+        return {one.producer_id for one in found}
+
+    def are_verified(self, numbers: Iterable[int]) -> bool:
+        """Return whether these partitions were read back, whatever has become of them since."""
+        if self.joint is not None:
+            return self.joint.verified is not None
+        return all(claim is not None and claim.verified for claim in map(self.partitions.get, numbers))
+
+    def cut_short(self, ends: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Return the partitions that now end before their verified end: {partition: (end now, end then)}."""
+        verified = {number: one.verified_end for number, one in self.partitions.items()}
+        verified = verified if self.joint is None else self.joint.verified_ends
+        return {number: (ends.get(number, 0), end) for number, end in verified.items() if ends.get(number, 0) < end}
+
+
 Claim = TypeVar("Claim", PartitionClaim, TopicClaim)
 Verified = TypeVar("Verified")
 
@@ -113,20 +147,17 @@ def _write_partition_claim(claim: PartitionClaim) -> Fact:
     return {**written, "producer_id": claim.identity.producer_id, "producer_epoch": claim.identity.epoch}
 
 
+def _no_claim(stream: str) -> Callable[[str], NotWholeError]:
+    return lambda why: NotWholeError(f"control/{stream}: not a claim of a restore ({why}); use another --id")
+
+
 def _read_partition_claim(fact: Fact, stream: str) -> PartitionClaim:
-    return _PARTITION_CLAIM.read(
-        {**fact, "identity": [fact.get("producer_id"), fact.get("producer_epoch")]},
-        lambda why: NotWholeError(f"control/{stream}: not a claim of a restore ({why}); use another --id"),
-    )
+    identity = [fact.get("producer_id"), fact.get("producer_epoch")]
+    return _PARTITION_CLAIM.read({**fact, "identity": identity}, _no_claim(stream))
 
 
 def _read_topic_claim(fact: Fact, stream: str) -> TopicClaim:
-    return _TOPIC_CLAIM.read(
-        fact,
-        lambda why: NotWholeError(
-            f"control/{stream}: not a claim of a restore into other partitions ({why}); use another --id"
-        ),
-    )
+    return _TOPIC_CLAIM.read(fact, _no_claim(stream))
 
 
 PARTITION_CLAIMS: Final[ClaimFacts[PartitionClaim, Contents]] = ClaimFacts(

@@ -16,10 +16,10 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.process.output.text import spell_count
 from archiver.restore.plan.plan_comparison import Source, difference, has_gaps, later
 from archiver.restore.plan.request import Existing, RestoreRequest
-from archiver.restore.plan.restore_plan import PartitionPlan, RestorePlan, TopicPlan
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
 
 # Targets by source, the life to read, and its copies to read.
-PlanIn = Callable[[Mapping[str, str], int, Pins], RestorePlan]
+PlanIn = Callable[[Mapping[str, str], int, Pins], Sequence[TopicPlan]]
 
 
 class _ForeignPlanError(Exception):
@@ -92,7 +92,7 @@ class PlanCheck:
         for life in sorted({one.life for one in begun}):
             some = [one for one in begun if one.life == life]
             wave, pins = {one.source: one.target for one in some}, {one.source: one.pins for one in some}
-            present |= {one.target: one for one in self._planned(plan_in, wave, life, pins).topics}
+            present |= {one.target: one for one in self._planned(plan_in, wave, life, pins)}
         gone = [one for one in begun if one.target not in present]
         if gone:
             raise self.refusal(gone[0].target, f"is of topic {gone[0].source}, which the archive does not have")
@@ -120,7 +120,7 @@ class PlanCheck:
             " not noted that. Nothing was changed. See who wrote it, and take another --id and an empty target"
         )
 
-    def _planned(self, plan_in: PlanIn, wave: Mapping[str, str], life: int, pins: Pins) -> RestorePlan:
+    def _planned(self, plan_in: PlanIn, wave: Mapping[str, str], life: int, pins: Pins) -> Sequence[TopicPlan]:
         try:
             return plan_in(wave, life, pins)
         except UsageError as error:

@@ -1,10 +1,10 @@
 """Compares a partition's noted plan with the present one, object by object, in columns: plans have millions of objects."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from archiver.restore.plan.restore_plan import PartitionPlan
 
 _CHOSEN_NAME: Final = re.compile(r"([0-9a-f]{24})\.offsets", re.ASCII)
 _DIGEST_DIGITS: Final = 24
+_NAME: Final = ("stem", *PART_COLUMNS[:3])  # the columns that name an object
 _UNTOLD: Final = -1  # the end of an object's coverage
 _BOUNDS: Final = (
     "records",
@@ -44,27 +45,29 @@ class Source:
         return self.layout.place_of(key) if key.rpartition("-")[0] + "-" in self.stems else None
 
 
-class _Block(NamedTuple):
-    """Parts of one directory, and their facts."""
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The objects of a plan, in order, as columns: their directories, names, offsets and facts."""
 
-    life: int
-    parts: ObjectParts
-    facts: FactsOfParts
+    parts: Sequence[ObjectPart]
+    lives: Mapping[str, int]  # by directory
+    columns: Mapping[str, Numbers]  # `stem` (the number of the directory), PART_COLUMNS and the facts
+    chosen: Texts | None  # digests of the lists of chosen records
 
     def __len__(self) -> int:
         return len(self.parts)
 
-    def column(self, name: str) -> Numbers:
-        return self.parts.columns[PART_COLUMNS.index(name)]
+    def __getitem__(self, name: str) -> Numbers:
+        return self.columns[name]
 
     @property
     def ends(self) -> Numbers:
         """Return the end offset of each part; below 0: only the object itself has it."""
-        until, following = self.column("until_offset").astype(np.int64), self.column("next_offset").astype(np.int64)
+        until, following = self["until_offset"], self["next_offset"]
         return np.where((until > 0) & ((following < 0) | (until < following)), until, following)
 
-    def key(self, place: int) -> str:
-        return self.parts[place].object_key
+    def first_key(self, wrong: Numbers) -> str:
+        return self.parts[int(np.argmax(wrong))].object_key
 
 
 def difference(noted: PartitionPlan, present: PartitionPlan, source: Source, *, may_lack: bool) -> str:
@@ -73,37 +76,64 @@ def difference(noted: PartitionPlan, present: PartitionPlan, source: Source, *, 
     Objects put after the plan, or deleted since, are no contradiction. `may_lack`: nor are objects that the plan left
     out before its end, which were damaged then and may have been mended.
     """
-    ours, theirs = list(_blocks(noted, source)), list(_blocks(present, source))
+    numbers: dict[str, int] = {}
+    ours, theirs = _rows(noted, source, numbers), _rows(present, source, numbers)
     if noted.records != total(FactsOfParts.of(noted.facts).numbers("records")):
         return f"has {noted.records} records, not those of its objects"
-    matches = [_Match.of(block, theirs, source.life) for block in ours]
+    for stem, life in ours.lives.items():
+        if stem not in theirs.lives and life != source.life:
+            raise ValueError(f"{stem!r:.300} is of a life that is not read")
     is_narrowed = are_chosen(noted.parts) and not are_chosen(present.parts)
-    problem = _disorder(ours) or next(filter(None, (one.change(is_narrowed=is_narrowed) for one in matches)), "")
-    problem = problem or next(filter(None, (_stray(one, theirs) for one in matches)), "")
-    return problem or ("" if is_narrowed or may_lack else _lack(ours, theirs, matches))
+    problem = _disorder(ours)
+    if problem:
+        return problem
+    mine, there = _common(ours, theirs)
+    problem = _change(ours, theirs, mine, there, is_narrowed=is_narrowed) or _stray(ours, theirs, mine)
+    return problem or ("" if is_narrowed or may_lack else _lack(ours, theirs, there))
 
 
 def later(noted: PartitionPlan, present: PartitionPlan, source: Source) -> tuple[int, int]:
     """Count the archived objects after the noted plan, and an upper bound of their records."""
-    ours = list(_blocks(noted, source))
-    end = int(ours[-1].ends[-1]) if ours else 0
-    behind = [(block, block.column("from_offset") >= end) for block in _blocks(present, source)]
-    objects = sum(int(places.sum()) for _, places in behind)
-    return objects, sum(total(block.facts.numbers("records")[places]) for block, places in behind)
+    ours, theirs = _rows(noted, source, {}), _rows(present, source, {})
+    behind = theirs["from_offset"] >= (int(ours.ends[-1]) if len(ours) else 0)
+    return int(behind.sum()), total(theirs["records"][behind])
+
+
+def has_gaps(noted: PartitionPlan, source: Source) -> bool:
+    """Return whether some offsets below the end of the noted plan are in none of its objects."""
+    rows = _rows(noted, source, {})
+    first = rows["from_offset"]
+    return not len(rows) or bool(first[0] > noted.selection.first_offset or (first[1:] > rows.ends[:-1]).any())
 
 
 # --- the parts of a plan
 
 
-def _blocks(plan: PartitionPlan, source: Source) -> Iterator[_Block]:
-    facts, begin = FactsOfParts.of(plan.facts), 0
+def _rows(plan: PartitionPlan, source: Source, numbers: dict[str, int]) -> _Rows:
+    """Return a plan as columns. `numbers`: of directories, shared by the plans that are compared."""
+    facts = FactsOfParts.of(plan.facts)
     if len(facts) != len(plan.parts):
         raise ValueError(f"facts of {len(facts)} objects, not of {len(plan.parts)}")
-    for parts in Chain([plan.parts]).blocks:
-        for block in [parts] if isinstance(parts, ObjectParts) else _columns(parts, source):
-            end = begin + len(block)
-            yield _Block(_life_of(block, source), block, facts.only(slice(begin, end)))
-            begin = end
+    found = (
+        [parts] if isinstance(parts, ObjectParts) else _columns(parts, source) for parts in Chain([plan.parts]).blocks
+    )
+    blocks = [block for some in found for block in some]
+    stems = [np.full(len(block), numbers.setdefault(block.stem, len(numbers))) for block in blocks]
+    named = zip(PART_COLUMNS, zip(*(block.columns for block in blocks), strict=True), strict=False)
+    columns = {name: _joined(some) for name, some in (("stem", stems), *named)}
+    digests = [block.chosen.digests for block in blocks if block.chosen is not None]
+    return _Rows(
+        plan.parts,
+        {block.stem: _life_of(block, source) for block in blocks},
+        {name: _joined(()) for name in PART_COLUMNS}
+        | columns
+        | {name: _joined([facts.numbers(name)]) for name in PartFacts._fields},
+        Texts.join(digests) if digests else None,
+    )
+
+
+def _joined(columns: Sequence[Numbers]) -> Numbers:
+    return np.concatenate([np.zeros(0, np.int64), *columns]).astype(np.int64)
 
 
 def _columns(parts: Sequence[ObjectPart], source: Source) -> Iterator[ObjectParts]:
@@ -157,153 +187,84 @@ def _life_of(parts: ObjectParts, source: Source) -> int:
     return life
 
 
-def _disorder(blocks: Sequence[_Block]) -> str:
+def _disorder(rows: _Rows) -> str:
     """Return the first parts out of order, or no ranges of their objects: records would be read twice, or out of order."""
-    position = 0
-    for block in blocks:
-        base, first, ends = block.column("base"), block.column("from_offset").astype(np.int64), block.ends
-        named = block.column("named_next")
-        starts = np.concatenate(([position], np.maximum(ends[:-1], first[:-1] + 1)))
-        wrong = (base < 0) | (first < base) | (first < starts) | ((ends >= 0) & (ends <= first))
-        wrong |= ((named != 0) & (named <= base)) | ((named == 0) & (block.column("rewrite") != 0))
-        if wrong.any():
-            place = int(np.argmax(wrong))
-            return f"has offsets {first[place]}-{ends[place] - 1} of {block.key(place)} where they cannot be"
-        position = max(int(ends[-1]), int(first[-1]) + 1)
+    base, first, ends, named = rows["base"], rows["from_offset"], rows.ends, rows["named_next"]
+    starts = np.concatenate(([0], np.maximum(ends[:-1], first[:-1] + 1)))[: len(rows)]
+    wrong = (base < 0) | (first < base) | (first < starts) | ((ends >= 0) & (ends <= first))
+    wrong |= ((named != 0) & (named <= base)) | ((named == 0) & (rows["rewrite"] != 0))
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        return f"has offsets {first[place]}-{ends[place] - 1} of {rows.first_key(wrong)} where they cannot be"
     return ""
 
 
 # --- comparison with the archive
 
 
-class _Match(NamedTuple):
-    """The places of a noted plan's objects in the present one."""
-
-    noted: _Block
-    present: _Block | None
-    places: Numbers | slice  # in the present block, of the common objects
-    ours: Numbers | slice  # in the noted block, of the same objects
-
-    @classmethod
-    def of(cls, noted: _Block, blocks: Sequence[_Block], life: int) -> "_Match":
-        present = next((block for block in blocks if block.parts.stem == noted.parts.stem), None)
-        if present is None:
-            if noted.life != life:
-                raise ValueError(f"{noted.parts.stem!r:.300} is of a life that is not read")
-            return cls(noted, None, slice(0, 0), slice(0, 0))
-        count = len(noted)
-        ours, theirs = ([block.column(name) for name in PART_COLUMNS[:3]] for block in (noted, present))
-        if count <= len(present) and all(
-            np.array_equal(one, two[:count]) for one, two in zip(ours, theirs, strict=True)
-        ):
-            return cls(noted, present, slice(0, count), slice(0, count))
-        places = np.minimum(np.searchsorted(theirs[0], ours[0]), len(present) - 1)
-        is_same = [one[places] == other for one, other in zip(theirs, ours, strict=True)]
-        found = np.flatnonzero(np.logical_and.reduce(is_same))
-        return cls(noted, present, places[found], found)
-
-    def change(self, *, is_narrowed: bool) -> str:
-        """Return how a noted object differs from the archive's; empty: no difference."""
-        if self.present is None:
-            return ""
-        wrong = np.zeros(len(self.noted.column("base")[self.ours]), bool)
-        for name in PART_COLUMNS:
-            one, two = self.noted.column(name)[self.ours], self.present.column(name)[self.places]
-            wrong |= (one != two) & ((one != _UNTOLD) if name == "next_offset" else np.True_)
-        if wrong.any():
-            return f"does not have the offsets of {self._first(wrong)} that are read"
-        if not is_narrowed and self.noted.parts.chosen is not None and self.present.parts.chosen is not None:
-            ours, theirs = self.noted.parts.chosen.digests, self.present.parts.chosen.digests
-            wrong |= ~ours.only(self.ours).are(theirs.only(self.places))
-        wrong |= self._narrowed_facts() if is_narrowed else self._other_facts()
-        return f"has other facts of {self._first(wrong)}" if wrong.any() else ""
-
-    def lacking(self) -> Numbers:
-        """Return for each object of the present block whether it is missing in the noted block."""
-        lacks = np.ones(0 if self.present is None else len(self.present), bool)
-        lacks[self.places] = False
-        return lacks
-
-    def _other_facts(self) -> Numbers:
-        found: Numbers = np.logical_or.reduce([one != two for one, two in map(self._facts, PartFacts._fields)])
-        return found
-
-    def _narrowed_facts(self) -> Numbers:
-        """Facts of some of an object's records are at most those of the object. Unknown for objects of v1.0, and parts of objects."""
-        wrong = np.logical_or.reduce([one > two for one, two in map(self._facts, _BOUNDS)])
-        one, two = self._facts("min_timestamp")
-        is_exact = self._facts("is_exact")[1]
-        found: Numbers = ((wrong | (one < two)) & is_exact) | (self._facts("records")[0] < 1)
-        return found
-
-    def _facts(self, name: str) -> tuple[Numbers, Numbers]:
-        present = self.noted if self.present is None else self.present
-        return self.noted.facts.numbers(name)[self.ours], present.facts.numbers(name)[self.places]
-
-    def _first(self, wrong: Numbers) -> str:
-        return self.noted.key(int(np.arange(len(self.noted))[self.ours][int(np.argmax(wrong))]))
+def _common(ours: _Rows, theirs: _Rows) -> tuple[Numbers, Numbers]:
+    """Return the places of the common objects in both plans. Usually the noted plan is the beginning of the present one."""
+    count = len(ours)
+    if count <= len(theirs) and all(np.array_equal(ours[name], theirs[name][:count]) for name in _NAME):
+        return np.arange(count), np.arange(count)
+    kind = np.dtype([(name, np.int64) for name in _NAME])
+    mine, there = (np.stack([rows[name] for name in _NAME], axis=1).view(kind).ravel() for rows in (ours, theirs))
+    _, *places = np.intersect1d(mine, there, assume_unique=True, return_indices=True)
+    return places[0], places[1]
 
 
-def _stray(match: _Match, theirs: Sequence[_Block]) -> str:
+def _change(ours: _Rows, theirs: _Rows, mine: Numbers, there: Numbers, *, is_narrowed: bool) -> str:
+    """Return how a noted object differs from the archive's; empty: no difference."""
+    pairs = {name: (ours[name][mine], theirs[name][there]) for name in (*PART_COLUMNS, *PartFacts._fields)}
+    differs = {name: one != two for name, (one, two) in pairs.items()}
+    differs["next_offset"] &= pairs["next_offset"][0] != _UNTOLD
+    wrong = np.zeros(len(ours), bool)
+    wrong[mine] = np.logical_or.reduce([differs[name] for name in PART_COLUMNS])
+    if wrong.any():
+        return f"does not have the offsets of {ours.first_key(wrong)} that are read"
+    if is_narrowed:
+        # Facts of some of an object's records are at most those of the object. Unknown for objects of v1.0, and parts of objects.
+        beyond = [one > two for one, two in map(pairs.__getitem__, _BOUNDS)]
+        beyond.append(pairs["min_timestamp"][0] < pairs["min_timestamp"][1])
+        wrong[mine] = np.logical_or.reduce(beyond) & (pairs["is_exact"][1] != 0) | (pairs["records"][0] < 1)
+    else:
+        wrong[mine] = np.logical_or.reduce([differs[name] for name in PartFacts._fields])
+        if ours.chosen is not None and theirs.chosen is not None:
+            wrong[mine] |= ~ours.chosen.only(mine).are(theirs.chosen.only(there))
+    return f"has other facts of {ours.first_key(wrong)}" if wrong.any() else ""
+
+
+def _stray(ours: _Rows, theirs: _Rows, mine: Numbers) -> str:
     """Report an object that only the noted plan has, and that overlaps others.
 
     A deleted object has left a gap, and an object that was merged is in the range of the merged one. The end
     of an object is compared when it is read, so the plan must have it.
     """
-    noted = match.noted
-    alone = np.ones(len(noted), bool)
-    alone[match.ours] = False
-    if not alone.any():
-        return ""
-    untold = alone & (noted.column("next_offset").astype(np.int64) <= 0)
+    alone = np.ones(len(ours), bool)
+    alone[mine] = False
+    untold = alone & (ours["next_offset"] <= 0)
     if untold.any():
-        return f"does not tell where {noted.key(int(np.argmax(untold)))} ends, which this restore does not read"
-    first, ends = noted.column("from_offset").astype(np.int64), noted.ends
-    base, following = noted.column("base"), noted.column("next_offset")
-    for block in theirs:
-        starts, stops = block.column("from_offset").astype(np.int64), block.ends
-        nearest = np.minimum(np.searchsorted(stops, first, side="right"), len(block) - 1)
-        meets = alone & (starts[nearest] < ends) & (stops[nearest] > first)
-        if block.parts.stem == noted.parts.stem:
-            merged_base, merged_next = block.column("base")[nearest], block.column("named_next")[nearest]
-            meets &= ~((merged_next > 0) & (merged_base <= base) & (following <= merged_next))
-        if meets.any():
-            return f"has {noted.key(int(np.argmax(meets)))} in the place of others"
-    return ""
-
-
-def has_gaps(noted: PartitionPlan, source: Source) -> bool:
-    """Return whether some offsets below the end of the noted plan are in none of its objects."""
-    blocks = list(_blocks(noted, source))
-    if not blocks:
-        return True
-    firsts = np.concatenate([block.column("from_offset").astype(np.int64) for block in blocks])
-    ends = np.concatenate([block.ends for block in blocks])
-    return bool(firsts[0] > noted.selection.first_offset or (firsts[1:] > ends[:-1]).any())
-
-
-def _lack(ours: Sequence[_Block], theirs: Sequence[_Block], matches: Sequence[_Match]) -> str:
-    """Report an object that the noted plan left out: below the plan's end, and in the range of no other object."""
-    if not ours:
+        return f"does not tell where {ours.first_key(untold)} ends, which this restore does not read"
+    if not alone.any() or not len(theirs):
         return ""
-    end = int(ours[-1].ends[-1])
-    starts, stops = _runs(ours)
-    for block in theirs:
-        match = next((one for one in matches if one.present is block), None)
-        first, last = block.column("from_offset"), block.ends
-        lacks = (np.ones(len(block), bool) if match is None else match.lacking()) & (first < end)
-        if not lacks.any():
-            continue
-        runs = np.searchsorted(starts, first, side="right") - 1
-        lacks &= (runs < 0) | (stops[np.maximum(runs, 0)] < np.minimum(last, end))
-        if lacks.any():
-            return f"leaves out {block.key(int(np.argmax(lacks)))}"
-    return ""
+    first = ours["from_offset"]
+    nearest = np.minimum(np.searchsorted(theirs.ends, first, side="right"), len(theirs) - 1)
+    meets = alone & (theirs["from_offset"][nearest] < ours.ends) & (theirs.ends[nearest] > first)
+    merged = theirs["named_next"][nearest]
+    is_within = (merged > 0) & (theirs["base"][nearest] <= ours["base"]) & (ours["next_offset"] <= merged)
+    meets &= ~(is_within & (theirs["stem"][nearest] == ours["stem"]))
+    return f"has {ours.first_key(meets)} in the place of others" if meets.any() else ""
 
 
-def _runs(blocks: Sequence[_Block]) -> tuple[Numbers, Numbers]:
-    """Join consecutive ranges. Returns their starts, and their ends."""
-    firsts = np.concatenate([block.column("from_offset").astype(np.int64) for block in blocks])
-    ends = np.concatenate([block.ends for block in blocks])
-    begins = np.concatenate(([True], firsts[1:] > ends[:-1]))
-    return firsts[begins], ends[np.concatenate((begins[1:], [True]))]
+def _lack(ours: _Rows, theirs: _Rows, there: Numbers) -> str:
+    """Report an object that the noted plan left out: below the plan's end, and in the range of no other object."""
+    if not len(ours):
+        return ""
+    first, ends = ours["from_offset"], ours.ends
+    begins = np.concatenate(([True], first[1:] > ends[:-1]))  # of consecutive ranges
+    starts, stops = first[begins], ends[np.concatenate((begins[1:], [True]))]
+    lacks = theirs["from_offset"] < ends[-1]
+    lacks[there] = False
+    runs = np.searchsorted(starts, theirs["from_offset"], side="right") - 1
+    lacks &= (runs < 0) | (stops[np.maximum(runs, 0)] < np.minimum(theirs.ends, ends[-1]))
+    return f"leaves out {theirs.first_key(lacks)}" if lacks.any() else ""

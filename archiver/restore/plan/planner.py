@@ -10,7 +10,7 @@ from archiver.config.model import IndexUse
 from archiver.process.output.progress import make_asking_reporter
 from archiver.restore.plan.request import RestoreRequest
 from archiver.restore.plan.restore_plan import (
-    RestorePlan,
+    TopicPlan,
     plan_restore,
     told_beside,
     told_of_no_record,
@@ -34,10 +34,10 @@ class Planner:
         self.lives: dict[str, None] = {}  # a note for each topic that has other lives than the planned one
         self.notes: dict[str, None] = {}  # of copies, and of records that no backup could read
 
-    def plan(self, targets: Mapping[str, str], life: int | None = None, pinned: Pins | None = None) -> RestorePlan:
+    def plan(self, targets: Mapping[str, str], life: int | None = None, pinned: Pins | None = None) -> list[TopicPlan]:
         """Plan topics, given with their targets, in a life; None: the requested one. `pinned`: the copies planned before."""
         if not targets:
-            return RestorePlan(topics=())
+            return []
         archived = read_archive(
             self._archive,
             life=self._request.life if life is None else life,

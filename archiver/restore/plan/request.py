@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -185,16 +185,16 @@ class RestoreRequest:
 
     def default_id(self, archive_url: str, target_cluster_id: str) -> str:
         """Return the same id for the same command, so that running it again resumes."""
-        renames = [f"{old}={new}" for old, new in sorted(self.renames.items())]
-        request = [archive_url, target_cluster_id, self.topics, renames, self.life]
-        further = {name: _plain(getattr(self, name)) for name in _FURTHER if getattr(self, name) != _DEFAULTS[name]}
-        text = json.dumps([*request, further] if further else request, sort_keys=True)
+        own = {name: _plain(getattr(self, name)) for name in _OWN}
+        text = json.dumps([archive_url, target_cluster_id, own], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-_DEFAULTS: Final = {one.name: one.default for one in fields(RestoreRequest)}
-# Options that make another restore, besides topics, renames and life, which early versions had already.
-_FURTHER: Final = (
+# Options that make another restore.
+_OWN: Final = (
+    "topics",
+    "renames",
+    "life",
     "patterns",
     "wanted",
     "where",

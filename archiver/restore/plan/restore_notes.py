@@ -1,10 +1,7 @@
 """Reads and writes a restore's notes on each topic: its plan, its claims, its end. Used by targets and their survey."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Final, NamedTuple
-
-from pydantic import Field, Strict
+from typing import NamedTuple
 
 from archiver.archive.format.control import (
     FACT_FORMAT,
@@ -15,7 +12,6 @@ from archiver.archive.format.control import (
     read_fact,
     read_facts,
 )
-from archiver.archive.format.fact_model import FactModel
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_partition_number, is_restore_id
 from archiver.archive.restores.finished_restores import FINISHED, PLAN, REPARTITION
@@ -65,25 +61,19 @@ class RestoreNotes:
         """Return the claims on these very topics, by topic and partition."""
         claims: dict[str, dict[int, PartitionClaim]] = {topic: {} for topic in targets}
         for one in self._latest(targets, is_partition_number):
-            claim = PARTITION_CLAIMS.read(one.fact, one.stream)
+            claim = PARTITION_CLAIMS.read(one.fact, one.stream)  # also of another topic: a broken note hides nothing
             if self._is_of(one.fact, targets[one.topic]):
                 claims[one.topic][int(one.name)] = claim
         return claims
 
     def topic_claims(self, targets: Mapping[str, str]) -> dict[str, TopicClaim]:
         """Return the claims on all partitions of these very topics at once, by topic."""
-        return {
-            one.topic: claim
-            for one in self._latest(targets, REPARTITION.__eq__)
-            for claim in [TOPIC_CLAIMS.read(one.fact, one.stream)]
-            if self._is_of(one.fact, targets[one.topic])
-        }
+        found = [(one, TOPIC_CLAIMS.read(one.fact, one.stream)) for one in self._latest(targets, REPARTITION.__eq__)]
+        return {one.topic: claim for one, claim in found if self._is_of(one.fact, targets[one.topic])}
 
     def finished(self, targets: Mapping[str, str]) -> set[str]:
         """Return the finished ones of these very topics: filled, read back, their configs set."""
-        return {
-            one.topic for one in self._latest(targets, FINISHED.__eq__) if self._is_of(one.fact, targets[one.topic])
-        }
+        return {one.topic for one in self._latest_of(targets, FINISHED.__eq__)}
 
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
         """Return those of these very topics that another restore has begun and not finished: {topic: id of that restore}."""
@@ -93,11 +83,9 @@ class RestoreNotes:
             other = RestoreNotes(self.archive, restore_id, self._cluster_id)
             named = set(self.archive.store.list_directories(self.archive.layout.control_prefix(other._parent)))
             if mine := {name: one for name, one in targets.items() if name in named}:
-                begun |= dict.fromkeys(other._planned(mine) - other.finished(mine), restore_id)
+                planned = {one.topic for one in other._latest_of(mine, PLAN.__eq__)}
+                begun |= dict.fromkeys(planned - other.finished(mine), restore_id)
         return begun
-
-    def _planned(self, targets: Mapping[str, str]) -> set[str]:
-        return {one.topic for one in self._latest(targets, PLAN.__eq__) if self._is_of(one.fact, targets[one.topic])}
 
     def plans(self, targets: Mapping[str, str], terms: Terms) -> dict[str, TopicPlan]:
         """Return the noted plans of exactly these topics, by target: a later run carries out the first run's plan.
@@ -105,15 +93,14 @@ class RestoreNotes:
         `terms` are those of the present request. Raises UsageError if they differ.
         """
         plans: dict[str, TopicPlan] = {}
-        for one in self._latest(targets, PLAN.__eq__):
-            if self._is_of(one.fact, targets[one.topic]):
-                if one.fact.get("terms") != terms:
-                    raise UsageError(
-                        f"restore {self.restore_id} into {one.topic} was begun with other options (life, partitions,"
-                        " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
-                        " take another --id and an empty target"
-                    )
-                plans[one.topic] = plan_from_fact(self.archive, one.stream, one.fact)
+        for one in self._latest_of(targets, PLAN.__eq__):
+            if one.fact.get("terms") != terms:
+                raise UsageError(
+                    f"restore {self.restore_id} into {one.topic} was begun with other options (life, partitions,"
+                    " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
+                    " take another --id and an empty target"
+                )
+            plans[one.topic] = plan_from_fact(self.archive, one.stream, one.fact)
         return plans
 
     def check_earlier_plans(self, targets: Mapping[str, str]) -> None:
@@ -122,25 +109,22 @@ class RestoreNotes:
         A later plan changes only partitions that the plan before it refused. Otherwise, a forged note could leave records out.
         """
         for stream, topic, _, newest_number, fact in self._latest(targets, PLAN.__eq__):
-            earlier = [read_fact(self.archive, stream, number) for number in range(newest_number)]
-            if earlier := [one for one in earlier if self._is_of(one, targets[topic])]:
-                newest = {one.partition: one for one in plan_from_fact(self.archive, stream, fact).partitions}
-                planned = (one for some in earlier for one in plan_from_fact(self.archive, stream, some).partitions)
-                for one in planned:
-                    if not one.problem and not (one.partition in newest and one.reads_as(newest[one.partition])):
-                        raise NotWholeError(
-                            f"control/{stream}/ (the newest): has other objects of {topic}-{one.partition} than an earlier plan"
-                            " there, and no run of this restore has noted that. Nothing was changed. See who wrote it, and"
-                            " delete it, or take another --id and an empty target"
-                        )
+            facts = [read_fact(self.archive, stream, number) for number in range(newest_number)]
+            earlier = [plan_from_fact(self.archive, stream, one) for one in facts if self._is_of(one, targets[topic])]
+            newest = plan_from_fact(self.archive, stream, fact).partitions if earlier else ()
+            held = {one.partition: one for one in newest}
+            for one in (one for plan in earlier for one in plan.partitions if not one.problem):
+                if one.partition not in held or not one.reads_as(held[one.partition]):
+                    raise NotWholeError(
+                        f"control/{stream}/ (the newest): has other objects of {topic}-{one.partition} than an earlier plan"
+                        " there, and no run of this restore has noted that. Nothing was changed. See who wrote it, and"
+                        " delete it, or take another --id and an empty target"
+                    )
 
     def planned_ends(self, targets: Mapping[str, str]) -> dict[str, Mapping[int, int]]:
         """Return the partition ends of topics that are appended to, when the first plan was noted. Raises NotWholeError."""
-        return {
-            one.topic: _ends_of(one.fact, one.stream)
-            for one in self._latest(targets, PLAN.__eq__)
-            if self._is_of(one.fact, targets[one.topic]) and one.fact.get("appends")
-        }
+        plans = self._latest_of(targets, PLAN.__eq__)
+        return {one.topic: _ends_of(one.fact, one.stream) for one in plans if one.fact.get("appends")}
 
     def note_plans(
         self,
@@ -182,19 +166,15 @@ class RestoreNotes:
 
     def replaced(self, topics: Collection[str]) -> dict[str, str]:
         """Return the topic ids from before this restore: {topic: id}; empty: the topic did not exist."""
-        return {
-            one.topic: str(one.fact.get("target_topic_id", ""))
-            for one in self._latest(topics, _REPLACED.__eq__)
-            if is_here(one.fact, self._cluster_id)
-        }
+        return {one.topic: str(one.fact.get("target_topic_id", "")) for one in self._replaced(topics)}
 
     def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
         """Return the noted former number of replicas of topics that this restore has begun to recreate."""
-        return {
-            one.topic: _replicas(one.fact, one.stream)
-            for one in self._latest(topics, _REPLACED.__eq__)
-            if is_here(one.fact, self._cluster_id) and _REPLICATION_FACTOR in one.fact
-        }
+        found = self._replaced(topics)
+        return {one.topic: _replicas(one.fact, one.stream) for one in found if _REPLICATION_FACTOR in one.fact}
+
+    def _replaced(self, topics: Collection[str]) -> Iterator[_Latest]:
+        return (one for one in self._latest(topics, _REPLACED.__eq__) if is_here(one.fact, self._cluster_id))
 
     def note_replaced(self, targets: Mapping[str, str], replicas: Mapping[str, int]) -> None:
         """Note, before anything is deleted or created, the topics to recreate, their ids, and numbers of replicas.
@@ -227,6 +207,10 @@ class RestoreNotes:
     def _is_of(self, fact: Fact, topic_id: str) -> bool:
         return is_of(fact, self._cluster_id, topic_id)
 
+    def _latest_of(self, targets: Mapping[str, str], is_wanted: Callable[[str], bool]) -> Iterator[_Latest]:
+        """Yield the newest facts that are of exactly these topics."""
+        return (one for one in self._latest(targets, is_wanted) if self._is_of(one.fact, targets[one.topic]))
+
     def _latest(self, topics: Collection[str], is_wanted: Callable[[str], bool]) -> Iterator[_Latest]:
         """Yield the newest fact of each stream of these topics that has a wanted name; no other fact is read."""
         newest = newest_listed(self.archive, self._parent) if topics else {}
@@ -252,17 +236,8 @@ def _ends_of(fact: Fact, stream: str) -> Mapping[int, int]:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Replaced:
-    """The noted attributes of a replaced topic, besides its place."""
-
-    replication_factor: Annotated[int, Strict(), Field(ge=1, le=_MOST_REPLICAS)]
-
-
-_REPLACED_FACT: Final = FactModel(_Replaced)
-
-
 def _replicas(fact: Fact, stream: str) -> int:
-    return _REPLACED_FACT.read(
-        fact, lambda why: NotWholeError(f"control/{stream}: does not tell how many replicas ({why}); use another --id")
-    ).replication_factor
+    try:
+        return as_number(fact[_REPLICATION_FACTOR], 1, _MOST_REPLICAS)
+    except ValueError as error:
+        raise NotWholeError(f"control/{stream}: does not tell how many replicas ({error}); use another --id") from error

@@ -107,6 +107,10 @@ class TopicPlan:
         return sum(partition.stored_bytes for partition in self.partitions)
 
     @property
+    def objects(self) -> int:
+        return sum(len(partition.parts) for partition in self.partitions)
+
+    @property
     def has_objects(self) -> bool:
         """Whether objects are read for the topic, or should have been: a topic may have a control fact without any object."""
         return any(partition.parts or partition.problem or partition.missing for partition in self.partitions)
@@ -148,13 +152,6 @@ class TopicPlan:
         return replace(self, partitions=tuple(partitions))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestorePlan:
-    """The planned topics, by name."""
-
-    topics: tuple[TopicPlan, ...]
-
-
 def with_mended(begun: Iterable[TopicPlan], new: Iterable[TopicPlan]) -> list[TopicPlan]:
     """Combine the plans of earlier runs with the present one, also for partitions that earlier runs refused."""
     later = {topic.target: topic for topic in new}
@@ -164,12 +161,10 @@ def with_mended(begun: Iterable[TopicPlan], new: Iterable[TopicPlan]) -> list[To
 
 def plan_restore(
     archive: Iterable[ArchivedTopic], targets: Mapping[str, str], request: RestoreRequest | None = None
-) -> RestorePlan:
+) -> list[TopicPlan]:
     """Plan each topic of an archive that has a target."""
     asked = request or RestoreRequest()
-    return RestorePlan(
-        topics=tuple(_plan_topic(topic, targets[topic.topic], asked) for topic in archive if topic.topic in targets)
-    )
+    return [_plan_topic(topic, targets[topic.topic], asked) for topic in archive if topic.topic in targets]
 
 
 def unreadable_notes(archive: Iterable[ArchivedTopic], request: RestoreRequest) -> list[str]:
@@ -185,9 +180,9 @@ def unreadable_notes(archive: Iterable[ArchivedTopic], request: RestoreRequest) 
     return told if more <= 0 else [*told[:_MOST_TOLD], f"and {spell_count(more, 'more hole')} of that kind"]
 
 
-def told_beside(archive: Iterable[ArchivedTopic], plan: RestorePlan, request: RestoreRequest) -> Iterator[str]:
+def told_beside(archive: Iterable[ArchivedTopic], plan: Iterable[TopicPlan], request: RestoreRequest) -> Iterator[str]:
     """Yield problems that forbid exit code 0, though all read records are restored."""
-    of_source = {topic.source: topic for topic in plan.topics}
+    of_source = {topic.source: topic for topic in plan}
     for topic in archive:
         yield from topic.ignored
         yield from _told_beyond(topic, request)

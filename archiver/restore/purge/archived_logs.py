@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from archiver.archive.copies.copied_topic import BY_ROLES, CopiedTopic, find_copied_topics
 from archiver.archive.format.handle import Archive
@@ -89,14 +89,6 @@ def _uncovered(archived: PartitionInventory, start: int, agreed: int, end: int) 
     yield from ((max(start, agreed), end),) if max(start, agreed) < end else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Kinship:
-    """The archived topics of a cluster, and those that may be archived. The archive has no others."""
-
-    themselves: Mapping[str, ArchivedLog] = field(default_factory=dict)
-    unknown: frozenset[str] = frozenset()  # perhaps archived
-
-
 class ArchivedLogs:
     """Finds the topics of a cluster that are in the archive, by their topic ids. Each topic is looked up once."""
 
@@ -106,8 +98,8 @@ class ArchivedLogs:
         self._found: dict[tuple[str, str], ArchivedLog | None] = {}
         self._unknown: set[tuple[str, str]] = set()
 
-    def kinship(self, topics: Mapping[str, str]) -> Kinship:
-        """Return the kinship of topics, given as {topic: topic id}."""
+    def find(self, topics: Mapping[str, str]) -> tuple[dict[str, ArchivedLog], list[str]]:
+        """Return the archived ones of these topics, given as {topic: topic id}, and those that may be archived."""
         new = {which for which in topics.items() if which not in self._found}
         facts = {topic: read_topic(self._archive, topic) for topic, _ in new}
         lives = {which: _life_of(facts[which[0]], which[1]) for which in new}
@@ -124,11 +116,8 @@ class ArchivedLogs:
                     self._found[topic, topic_id] = ArchivedLog(
                         topic, topic_id, _partitions(copied.get(topic), inventory, topic, *found)
                     )
-        logs = {topic: self._found[topic, topic_id] for topic, topic_id in topics.items()}
-        return Kinship(
-            {topic: log for topic, log in logs.items() if log is not None},
-            frozenset(topic for topic, topic_id in topics.items() if (topic, topic_id) in self._unknown),
-        )
+        logs = {topic: log for topic, topic_id in topics.items() if (log := self._found[topic, topic_id]) is not None}
+        return logs, [topic for topic, topic_id in topics.items() if (topic, topic_id) in self._unknown]
 
     def _may_be_nameless(self, fact: TopicFact | None, topic_id: str) -> bool:
         """Return whether a topic may be one that was archived when its cluster gave topics no ids."""

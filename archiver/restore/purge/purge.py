@@ -99,18 +99,8 @@ def unknown_problems(names: Iterable[str]) -> list[str]:
     ]
 
 
-def unread_problems(purged: Mapping[str, str], provided_for: Mapping[str, str]) -> list[str]:
-    """Return problems of topics, given as {topic: topic id}, that were created after the survey of the targets."""
-    return [
-        f"target topic {name} is not purged: it came when the targets had been looked at; stop whoever deletes and creates it,"
-        " and run the same command again"
-        for name, topic_id in sorted(purged.items())
-        if provided_for.get(name) != topic_id
-    ]
-
-
 def late_problem(name: str, *, is_successor: bool) -> str:
-    """Return why a topic that was created after the restore began is not purged: no user can have meant it."""
+    """Return why a topic that was created after the restore began is not purged: no user can have meant it, and nothing was read for it."""
     if is_successor:
         return (
             f"target topic {name} is not purged: it stands in the place of one that this restore has deleted, and has records"
@@ -143,8 +133,9 @@ def grown_problems(before: Offsets, now: Offsets) -> list[str]:
 def damage_problems(
     topics: Sequence[TopicPlan], reading: ArchiveReading, purge: Purge, *, skips_damage: bool
 ) -> list[str]:
-    """Return the topics that the archive cannot replace. Objects left out by --skip-damaged may exist only on the target."""
-    return [problem for topic in topics if (problem := _damage_problem(topic, reading, purge, skips_damage))]
+    """Return the purged topics that the archive cannot replace. Objects left out by --skip-damaged may exist only on the target."""
+    purged = (topic for topic in topics if topic.target in purge.topic_ids)
+    return [problem for topic in purged if (problem := _damage_problem(topic, reading, purge, skips_damage))]
 
 
 def _damage_problem(topic: TopicPlan, reading: ArchiveReading, purge: Purge, skips_damage: bool) -> str:

@@ -4,9 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.process.output.text import spell_count
+from archiver.restore.groups.group_preview import GroupPreview
 from archiver.restore.plan.estimate import Effort
 from archiver.restore.plan.request import Existing
 from archiver.restore.plan.restore_plan import TopicPlan
+from archiver.restore.purge.purge import Damage
 
 NOT_TRIED = (
     "--where was tried on no record: one that it cannot be worked out for ends the restore, before anything is changed"
@@ -28,7 +30,9 @@ class RestorePreview:
     notes: Sequence[str]  # possible typing errors, and unknowns before the restore
     doubts: Sequence[str]  # possible refusals, by the choice of --where or --latest-per-key
     effort: Effort
-    told: Sequence[str] = ()  # problems of the archive that stop no restore
+    told: Sequence[str] = ()  # problems of the archive, and of groups, that stop no restore
+    groups: Sequence[GroupPreview] | None = None  # None: not asked for
+    skips_nameless: bool = False  # the group without a name has positions, which are never set
 
     @property
     def problems(self) -> list[str]:
@@ -46,15 +50,15 @@ class RestorePreview:
         ]
 
 
-def with_missing(topic: TopicPlan, found: Mapping[tuple[str, int], Sequence[str]]) -> TopicPlan:
-    """Add damage that was found by reading a plan's objects, by (target, partition), to its known gaps."""
-    return replace(
-        topic,
-        partitions=tuple(
-            replace(one, missing=(*one.missing, *found.get((topic.target, one.partition), ())))
-            for one in topic.partitions
-        ),
-    )
+def with_missing(topic: TopicPlan, damage: Iterable[Damage]) -> TopicPlan:
+    """Add damage that was found by reading a plan's objects to its known gaps."""
+    mine = [one for one in damage if one.target == topic.target]
+
+    def found(partition: int) -> list[str]:
+        return [one.message for one in mine if one.partition == partition]
+
+    partitions = (replace(one, missing=(*one.missing, *found(one.partition))) for one in topic.partitions)
+    return replace(topic, partitions=tuple(partitions))
 
 
 def copies_archived_again(

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from archiver.archive.segments.record_counts import Count
 from archiver.errors import ArchiverError
 from archiver.restore.groups.group_restore import GroupRestore
 from archiver.restore.plan.task import TaskReport
+from archiver.restore.targets.target_configs import Finish
+
+_UNFINISHED: Final = Finish()
 
 
 class Nothing(StrEnum):
@@ -25,16 +28,11 @@ class TopicReport:
     life: int
     target: str
     partitions: tuple[TaskReport, ...]
-    retention_command: str  # empty if nothing is left to set, or no command can set it
-    is_finished: bool  # False: its configs are still those of the filling
-    left_out_configs: tuple[str, ...]
-    refusal: ArchiverError | None = None  # of final configs: of all of them, unless the topic is finished
+    retention_command: str = ""  # empty if nothing is left to set, or no command can set it
+    is_finished: bool = False  # False: its configs are still those of the filling
+    finish: Finish = _UNFINISHED  # its configs
     appends: bool = False  # after records of others; keeps its own configs
-    retention: str = ""  # the final one, if the restore set it
     strange_retention: tuple[str, ...] = ()  # archived values that no topic can have
-    expiring: Count | None = None  # records that the brokers delete for it
-    inherits_retention: bool = False  # from the cluster: none was archived
-    oversized: int = 0  # partitions whose oldest records they may delete
     nothing: Nothing | None = None
     left_out_filling: tuple[str, ...] = ()  # configs that the cluster refused for the fill, and their values
     repartition: int | None = None  # into so many partitions; None: each into its own

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from archiver.errors import NotWholeError
 from archiver.restore.plan.request import RETENTION_KEYS, RestoreRequest, Retention
@@ -10,40 +10,38 @@ from archiver.restore.plan.restore_plan import TopicPlan
 from archiver.restore.plan.target_limits import alter_command
 from archiver.restore.plan.task import TaskReport
 from archiver.restore.report.restore_report import Nothing, TopicReport
-from archiver.restore.targets.target_configs import Finish
 
 _A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class FilledTopic:
-    """A filled topic, and the results of its partitions."""
-
-    plan: TopicPlan
-    partitions: Sequence[TaskReport]
-    read_back: Sequence[TaskReport]  # of target partitions, if repartitioned
-
-    @property
-    def is_whole(self) -> bool:
-        return not any(report.error for report in (*self.partitions, *self.read_back))
-
-
-def filled_topics(
-    topics: Iterable[TopicPlan], reports: Iterable[TaskReport], read_back: Iterable[TaskReport]
-) -> dict[str, FilledTopic]:
-    """Return the results of partitions by target: the reports of its tasks, and the gaps and refusals of its plan."""
+def report_filled(
+    topics: Iterable[TopicPlan],
+    reports: Iterable[TaskReport],
+    read_back: Iterable[TaskReport],
+    request: RestoreRequest,
+) -> list[TopicReport]:
+    """Report filled topics, with the results of their tasks, and the gaps and refusals of their plans. None is finished yet."""
     tasks, read = _by_target(reports), _by_target(read_back)
-    return {
-        topic.target: FilledTopic(
-            topic,
-            sorted(
-                [*_with_known_gaps(topic, tasks.get(topic.target, ())), *_refused(topic)],
-                key=lambda one: one.partition,
+    nothing = Nothing.CHOSEN if request.is_partial else Nothing.ARCHIVED
+    return [
+        TopicReport(
+            source=topic.source,
+            life=topic.life,
+            target=topic.target,
+            partitions=tuple(
+                sorted(
+                    [*_with_known_gaps(topic, tasks.get(topic.target, ())), *_refused(topic)],
+                    key=lambda one: one.partition,
+                )
             ),
-            read.get(topic.target, ()),
+            strange_retention=strange_retention(topic),
+            appends=topic.appends,
+            nothing=None if topic.has_objects else nothing,
+            repartition=topic.repartition,
+            target_partitions=tuple(read.get(topic.target, ())),
         )
         for topic in topics
-    }
+    ]
 
 
 def _by_target(reports: Iterable[TaskReport]) -> Mapping[str, Sequence[TaskReport]]:
@@ -51,42 +49,6 @@ def _by_target(reports: Iterable[TaskReport]) -> Mapping[str, Sequence[TaskRepor
     for report in sorted(reports, key=lambda one: one.partition):
         found.setdefault(report.target_topic, []).append(report)
     return found
-
-
-def report_topic(
-    filled: FilledTopic,
-    finish: Finish,
-    request: RestoreRequest,
-    *,
-    cluster: Sequence[str],
-    is_finished: bool,
-    left_out_filling: tuple[str, ...],
-) -> TopicReport:
-    """Report one topic. `cluster`: the connection options of Kafka's own tools."""
-    topic = filled.plan
-    nothing = Nothing.CHOSEN if request.is_partial else Nothing.ARCHIVED
-    return TopicReport(
-        source=topic.source,
-        life=topic.life,
-        target=topic.target,
-        partitions=tuple(filled.partitions),
-        retention_command=retention_command(topic, request.retention, cluster)
-        if filled.is_whole and is_finished
-        else "",
-        strange_retention=strange_retention(topic),
-        is_finished=is_finished,
-        refusal=finish.refusal,
-        left_out_configs=finish.left_out,
-        appends=topic.appends,
-        retention=finish.retention,
-        expiring=finish.expiring,
-        inherits_retention=finish.inherits_retention,
-        oversized=finish.oversized,
-        nothing=None if topic.has_objects else nothing,
-        left_out_filling=left_out_filling,
-        repartition=topic.repartition,
-        target_partitions=tuple(filled.read_back),
-    )
 
 
 def retention_command(topic: TopicPlan, retention: Retention, cluster: Sequence[str]) -> str:

@@ -6,15 +6,6 @@ from dataclasses import replace
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.records.epochs import end_of_epoch
 from archiver.kafka.records.log_reader import LogRange, batch_at
-from archiver.restore.plan.claims import PartitionClaim, TopicClaim
-
-
-def cut_short(
-    claims: Mapping[int, PartitionClaim], joint: TopicClaim | None, ends: Mapping[int, int]
-) -> dict[int, tuple[int, int]]:
-    """Return the partitions that now end before their verified end: {partition: (end now, end then)}."""
-    verified = {number: one.verified_end for number, one in claims.items()} if joint is None else joint.verified_ends
-    return {number: (ends.get(number, 0), end) for number, end in verified.items() if ends.get(number, 0) < end}
 
 
 async def still_stands(

@@ -1,14 +1,15 @@
 """Sets the configs of targets: those of the filling before the first record is sent, and the archived configs when all records are verified."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.segments.record_counts import Count
 from archiver.errors import ArchiverError, KafkaError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import Refusal, TopicDescription
 from archiver.kafka.topics.admin import KafkaAdmin
-from archiver.kafka.topics.configs import topic_configs, topic_configs_each, wait_until_changed
+from archiver.kafka.topics.configs import topic_configs_each, wait_until_changed
 from archiver.process.running.failpoints import reach
 from archiver.restore.plan.request import RETENTION_KEYS, RestoreRequest, Retention
 from archiver.restore.plan.restore_plan import FILL_CONFIGS, UNLIMITED, TopicPlan
@@ -42,9 +43,8 @@ class Finish:
 class TargetConfigs:
     """Sets the configs of targets, with a few requests for all topics together."""
 
-    def __init__(self, admin: KafkaAdmin, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, admin: KafkaAdmin) -> None:
         self._admin = admin
-        self._clock_ms = clock_ms
 
     async def set_for_filling(
         self, client: KafkaClient, found: Mapping[str, TopicDescription], wanted: Mapping[str, Configs]
@@ -72,8 +72,13 @@ class TargetConfigs:
         self, client: KafkaClient, topics: Mapping[str, TopicPlan], request: RestoreRequest
     ) -> dict[str, Finish]:
         """Set the archived configs, and remove those of the fill. Each topic gets all of them or, if one is refused, none."""
-        known = await _known_configs(client, topics)
-        changes = {name: final_changes(topic, known, request) for name, topic in topics.items()}
+        configs, unknown = await topic_configs_each(client, topics)
+        for error in unknown.values():
+            raise error
+        changes = {
+            name: final_changes(topic, configs[name].effective, configs[name].own, request)
+            for name, topic in topics.items()
+        }
         wanted = [name for name, some in changes.items() if wanted_in_the_end(some) > 1]
         found = await client.describe_topics(wanted) if wanted else {}
         unmet = await unmet_in_the_end(client, changes, {name: min(one.replicas) for name, one in found.items()})
@@ -83,7 +88,7 @@ class TargetConfigs:
         return {
             name: Finish(is_done=False, refusal=_with_way_past(refused[name]))
             if name in refused
-            else Finish(changes[name], left_out=_unknown_of(topic, known), refusal=left_out.get(name))
+            else Finish(changes[name], left_out=_unknown_of(topic, configs[name].effective), refusal=left_out.get(name))
             for name, topic in topics.items()
         }
 
@@ -94,45 +99,33 @@ class TargetConfigs:
         return {name for name, configs in found.items() if is_as_filled(configs.own)}
 
     async def with_retention(
-        self, client: KafkaClient, finished: Mapping[str, tuple[TopicPlan, Finish]]
+        self, client: KafkaClient, finished: Mapping[str, tuple[TopicPlan, Finish]], request: RestoreRequest
     ) -> dict[str, Finish]:
-        """Return the records that the final retention lets the brokers delete."""
+        """Return the limits of the final retention, if any, and the records that it lets the brokers delete if it was asked for."""
         changes = {name: finish.changes for name, (_, finish) in finished.items()}
-        holding = await self._configs_that_hold(client, changes)
-        now_ms = self._clock_ms()
-        return {
-            name: replace(
-                finish,
-                retention=",".join(f"{key}={holding[name][key]}" for key in RETENTION_KEYS if key in holding[name]),
-                inherits_retention=not (topic.archived_retention or topic.given_retention),
-                expiring=expiring_records(topic, holding[name], now_ms),
-                oversized=oversized_partitions(topic, holding[name]),
-            )
-            for name, (topic, finish) in finished.items()
-        }
-
-    @staticmethod
-    async def retention_limits(client: KafkaClient, names: Iterable[str]) -> dict[str, str]:
-        """Spell the limits of topics that were to be unlimited; empty if the cluster accepted that."""
-        found, _ = await topic_configs_each(client, names)
-        return {
-            name: ",".join(
-                f"{key}={configs.effective[key]}"
-                for key in RETENTION_KEYS
-                if configs.effective.get(key, UNLIMITED) != UNLIMITED
-            )
-            for name, configs in found.items()
-        }
-
-    @staticmethod
-    async def _configs_that_hold(client: KafkaClient, changes: Mapping[str, Changes]) -> dict[str, Configs]:
-        if not changes:
-            return {}
-        await wait_until_changed(client, changes, _leaders(await client.describe_topics(changes)))
-        found, refused = await topic_configs_each(client, changes)
+        sets = request.sets_retention
+        if changes and sets:
+            await wait_until_changed(client, changes, _leaders(await client.describe_topics(changes)))
+        holding, refused = await topic_configs_each(client, changes)
         for error in refused.values():
             raise error
-        return {name: configs.effective for name, configs in found.items()}
+        now_ms = machine_now_ms()
+        found = {}
+        for name, (topic, finish) in finished.items():
+            configs = holding[name].effective
+            limits = {
+                key: configs[key] for key in RETENTION_KEYS if key in configs and (sets or configs[key] != UNLIMITED)
+            }
+            told = replace(finish, retention=",".join(f"{key}={value}" for key, value in limits.items()))
+            if sets:
+                told = replace(
+                    told,
+                    inherits_retention=not (topic.archived_retention or topic.given_retention),
+                    expiring=expiring_records(topic, configs, now_ms),
+                    oversized=oversized_partitions(topic, configs),
+                )
+            found[name] = told
+        return found
 
 
 def _with_way_past(error: Refusal) -> Refusal:
@@ -141,11 +134,6 @@ def _with_way_past(error: Refusal) -> Refusal:
 
 def _unknown_of(topic: TopicPlan, known: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(topic.final_configs.keys() - known))
-
-
-async def _known_configs(client: KafkaClient, topics: Collection[str]) -> Collection[str]:
-    """Return the names of configs that the brokers know, by those of one topic."""
-    return (await topic_configs(client, min(topics))).effective.keys() if topics else ()
 
 
 def _leaders(found: Mapping[str, TopicDescription]) -> dict[str, set[int]]:
@@ -161,15 +149,16 @@ def _known_of(configs: Configs, known: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in configs.items() if name in known}
 
 
-def final_changes(topic: TopicPlan, known: Collection[str], request: RestoreRequest) -> Changes:
-    """Return the changes from a filled topic's configs to the final ones: those of the archive, and the requested ones.
+def final_changes(topic: TopicPlan, known: Collection[str], own: Configs, request: RestoreRequest) -> Changes:
+    """Return the changes from a filled topic's `own` configs to the final ones: those of the archive, and the requested ones.
 
-    Retention stays as it was for the filling, unless the archived one is wanted, or another one was given. A requested config
-    is set even if the cluster does not know it: the cluster refuses that beforehand.
+    Configs that the fill did not set stay: its cluster refused those. Retention stays as it was for the filling, unless the
+    archived one is wanted, or another one was given. A requested config is set even if the cluster does not know it: the cluster
+    refuses that beforehand.
     """
     is_archived = request.retention is Retention.ARCHIVED
-    kept = () if is_archived else RETENTION_KEYS
-    taken_back = dict.fromkeys(name for name in FILL_CONFIGS if name in known and name not in kept)
+    filled = (name for name, value in FILL_CONFIGS.items() if own.get(name) == value and name not in RETENTION_KEYS)
+    taken_back = dict.fromkeys([*filled, *(name for name in RETENTION_KEYS if is_archived and name in own)])
     retained = topic.archived_retention if is_archived else {}
     asked = {name: topic.final_configs[name] for name in request.target_configs if name in topic.final_configs}
     return {**taken_back, **_known_of(topic.final_configs, known), **asked, **_known_of(retained, known)}

@@ -6,18 +6,20 @@
 4. For purged topics, find their archived logs; for topics that are appended to, the harm of their own configs.
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from archiver.archive.format.message_format import without_ignored_format
+from archiver.archive.format.store_clock import machine_now_ms
 from archiver.errors import KafkaError, TargetError, TopicGoneError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import PartitionOffsets, TopicDescription
 from archiver.kafka.brokers.codes import Code
+from archiver.kafka.records.log_reader import LogRange, producer_at
 from archiver.kafka.topics.configs import topic_configs_each
 from archiver.kafka.topics.log_dirs import LogSizes, log_sizes
-from archiver.restore.plan.claims import PartitionClaim, TopicClaim
+from archiver.restore.plan.claims import TargetClaims
 from archiver.restore.plan.plan_check import PlanCheck
 from archiver.restore.plan.request import Existing, RestoreRequest
 from archiver.restore.plan.restore_notes import RestoreNotes
@@ -32,11 +34,9 @@ from archiver.restore.purge.purge import (
     purge_problems,
     unarchived_problems,
     unknown_problems,
-    unread_problems,
 )
 from archiver.restore.targets.fill_terms import is_of_filling
-from archiver.restore.targets.lost_records import cut_short, lost_problems
-from archiver.restore.targets.stranger_topics import stranger_problems
+from archiver.restore.targets.lost_records import lost_problems
 from archiver.restore.targets.target_configs import Configs
 from archiver.restore.targets.target_shape import (
     begun_problem,
@@ -46,8 +46,6 @@ from archiver.restore.targets.target_shape import (
     unplanned_problem,
     unverified_problem,
 )
-
-Claims = Mapping[str, Mapping[int, PartitionClaim]]  # topic -> partition -> claim
 
 _TIERS = ("remote.storage.enable", "confluent.tier.enable")
 _IN_PART = "a part of it is in the remote tier, of which the brokers tell nothing"
@@ -60,8 +58,7 @@ class Survey:
     plans: dict[str, TopicPlan] = field(default_factory=dict)  # of topics that are filled unchanged
     purged: dict[str, str] = field(default_factory=dict)  # topics that are deleted first, and their ids
     archived: Mapping[str, ArchivedLog] = field(default_factory=dict)  # their archived logs, if any
-    claims: Claims = field(default_factory=dict)
-    topic_claims: Mapping[str, TopicClaim] = field(default_factory=dict)  # on all partitions of a topic
+    claims: Mapping[str, TargetClaims] = field(default_factory=dict)
     found: Mapping[str, TopicDescription] = field(default_factory=dict)
     offsets: Offsets = field(default_factory=dict)
     configs: Mapping[str, Configs] = field(default_factory=dict)  # of topics that are appended to
@@ -82,7 +79,7 @@ class Survey:
 
     def is_claimed(self, name: str) -> bool:
         """Return whether this restore may have written records to a topic."""
-        return bool(self.claims[name]) or name in self.topic_claims
+        return bool(self.claims[name])
 
     def is_verified(self, name: str) -> bool:
         """Return whether earlier runs have filled and read back all partitions, and none has lost records since."""
@@ -90,13 +87,10 @@ class Survey:
 
     def was_verified(self, name: str) -> bool:
         """Return whether earlier runs have noted all partitions as verified."""
-        if name in self.topic_claims:
-            return self.topic_claims[name].verified is not None
-        found = [self.claims[name].get(partition.partition) for partition in self.plans[name].partitions]
-        return all(claim is not None and claim.verified for claim in found)
+        return self.claims[name].are_verified(one.partition for one in self.plans[name].partitions)
 
     def cut_short(self, name: str) -> Mapping[int, tuple[int, int]]:
-        return cut_short(self.claims[name], self.topic_claims.get(name), self.ends(name))
+        return self.claims[name].cut_short(self.ends(name))
 
     def fills(self, name: str) -> bool:
         """Return whether an existing topic is to be filled as if this restore had created it, with the configs of a filling."""
@@ -129,16 +123,13 @@ class Surveyor:
         archived: ArchivedLogs,
         *,
         cluster: Sequence[str],
-        existing: Collection[str] | None,
-        clock_ms: Callable[[], int],
     ) -> None:
         self._notes = notes
         self._plan_check = plan_check
         self._request = request
         self._archived = archived
         self._cluster = cluster
-        self._existing = existing
-        self._clock_ms = clock_ms
+        self.purgeable: Mapping[str, str] = {}  # the topics that may be purged, and their ids
 
     async def survey(
         self,
@@ -155,7 +146,8 @@ class Surveyor:
         ids = ids_of(found)
         survey.offsets = offsets = await offsets_of(client, found)
         # In this order: a writer of records has put its claim before, and its plan before that.
-        survey.claims, survey.topic_claims = self._notes.claims(ids), self._notes.topic_claims(ids)
+        joint = self._notes.topic_claims(ids)
+        survey.claims = {name: TargetClaims(some, joint.get(name)) for name, some in self._notes.claims(ids).items()}
         noted = self._notes.plans(ids, self._request.terms)
         if self._request.keeps_replicas and (absent := plans.keys() - found.keys()):
             survey.replicas = self._notes.replicas_before(absent)
@@ -179,11 +171,10 @@ class Surveyor:
         survey.problems += lost_problems(cut, self._notes.finished(ids) if cut else ())
         # A verified topic is only read back.
         nameless = [name for name in survey.plans if not ids[name] and not survey.is_verified(name)]
-        survey.problems += await stranger_problems(client, nameless, survey.claims, survey.topic_claims, offsets)
+        survey.problems += await _stranger_problems(client, nameless, survey.claims, offsets)
         if survey.purged:
-            kinship = self._archived.kinship(survey.purged)
-            survey.archived = kinship.themselves
-            survey.problems += unknown_problems(kinship.unknown)
+            survey.archived, unknown = self._archived.find(survey.purged)
+            survey.problems += unknown_problems(unknown)
             survey.problems += await unarchived_problems(client, survey.purge, offsets)
         await self._survey_appended(client, survey)
         return survey
@@ -199,7 +190,9 @@ class Surveyor:
             survey.purged[name] = described.topic_id
             survey.replicas |= {name: max(described.replicas)} if self._request.keeps_replicas else {}
             survey.problems += purge_problems(plan, described, survey.offsets[name], self._request)
-            survey.problems += self._late_problems(name, is_successor=is_successor and not is_made)
+            is_written = is_successor and not is_made
+            if is_written or self.purgeable.get(name) != described.topic_id:
+                survey.problems.append(late_problem(name, is_successor=is_written))
             survey.doubts += choice_doubts(plan, self._request)
             return
         else:
@@ -225,7 +218,7 @@ class Surveyor:
         # A begun topic is partly ours, and was judged before its first record.
         unbegun = {name: effective for name, effective in survey.configs.items() if not survey.is_claimed(name)}
         held = await _held_bytes(client, survey.found, unbegun, survey.offsets)
-        now_ms = self._clock_ms()
+        now_ms = machine_now_ms()
         for name, effective in survey.configs.items():
             plan = survey.plans[name]
             problems = limit_problems(plan, effective, now_ms, self._cluster, held.get(name, NOTHING_HELD))
@@ -254,9 +247,9 @@ class Surveyor:
         return [
             problem
             for name, ends in planned.items()
-            if name not in survey.topic_claims
+            if survey.claims[name].joint is None
             for problem in regrown_problems(
-                noted[name], ends, survey.ends(name), survey.claims[name], self._notes.restore_id
+                noted[name], ends, survey.ends(name), survey.claims[name].partitions, self._notes.restore_id
             )
         ]
 
@@ -278,16 +271,6 @@ class Surveyor:
         finished = self._notes.finished(doubtful) if doubtful else ()
         return [unverified_problem(name, self._notes.restore_id) for name in sorted(finished)]
 
-    def _late_problems(self, name: str, *, is_successor: bool) -> list[str]:
-        """Return why a topic is not purged, though others are: no user can have meant it."""
-        is_late = self._existing is not None and name not in self._existing
-        return [late_problem(name, is_successor=is_successor)] if is_late or is_successor else []
-
-    def unread(self, survey: Survey, provided_for: Mapping[str, str]) -> list[str]:
-        """Return problems of topics that replaced others after the check of the targets."""
-        wanted = {name: one for name, one in survey.purged.items() if self._existing is None or name in self._existing}
-        return unread_problems(wanted, provided_for)
-
 
 def ids_of(found: Mapping[str, TopicDescription]) -> dict[str, str]:
     return {name: described.topic_id for name, described in found.items()}
@@ -307,6 +290,34 @@ async def offsets_of(
     for (name, number), offsets in sorted(asked.items()):
         by_topic[name][number] = offsets
     return by_topic
+
+
+async def _stranger_problems(
+    client: KafkaClient, topics: Iterable[str], claims: Mapping[str, TargetClaims], offsets: Offsets
+) -> list[str]:
+    """Return the topics with foreign records where this restore's first ones should be. Expired records prove nothing.
+
+    Without topic ids, a topic of that name may not be the one that an earlier run began to fill.
+    """
+    problems = []
+    for topic in topics:
+        strange = []
+        for number, start in claims[topic].start_offsets.items():
+            one, where = (
+                offsets[topic].get(number),
+                LogRange(topic=topic, topic_id="", partition=number, start=start, end=start + 1),
+            )
+            if one is None or not one.log_start <= start < one.high_watermark:
+                continue
+            if await producer_at(client, where) not in claims[topic].producer_ids(number):
+                strange.append(str(number))
+        if strange:
+            problems.append(
+                f"target topic {topic} has no topic id, and is not the one that this restore has begun to fill: the records in"
+                f" partition {', '.join(strange)} are somebody else's; delete the topic and restore again, or restore under"
+                " another name with --rename and another --id"
+            )
+    return problems
 
 
 async def _held_bytes(

@@ -1,39 +1,41 @@
 """Checks, creates and finishes all targets of a restore, with a few requests for all of them together. Used by the Spark job."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from archiver.archive.format.store_clock import machine_now_ms
-from archiver.errors import KafkaError, NotWholeError, TopicGoneError
+from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.kafka.brokers.client import KafkaClient
-from archiver.kafka.brokers.cluster import INTERNAL_TOPICS, TopicDescription
+from archiver.kafka.brokers.cluster import INTERNAL_TOPICS, Refusal, TopicDescription
+from archiver.kafka.brokers.codes import Code
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.kafka.topics.admin import KafkaAdmin
+from archiver.kafka.topics.deletion import delete_topics_by_id
 from archiver.kafka.topics.rights import Operation, missing_rights
 from archiver.process.running.failpoints import reach
 from archiver.restore.plan.estimate import BatchLimits
 from archiver.restore.plan.plan_check import CheckedPlans, PlanCheck, PlanIn
-from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.request import Existing, RestoreRequest
 from archiver.restore.plan.restore_notes import RestoreNotes
 from archiver.restore.plan.restore_plan import TopicPlan
 from archiver.restore.purge.archived_logs import ArchivedLogs
-from archiver.restore.purge.purge import ArchiveReading, Purge, damage_problems, grown_problems
+from archiver.restore.purge.purge import Purge, grown_problems, unarchived_problems
 from archiver.restore.purge.purge_notes import purge_notes
 from archiver.restore.targets.config_agreement import Agreement
 from archiver.restore.targets.replicas import TargetReplicas, asked_problems, in_sync_problems, kept_problems
 from archiver.restore.targets.target_configs import Finish, TargetConfigs
-from archiver.restore.targets.target_creation import TargetCreation
 from archiver.restore.targets.target_shape import internal_problem
-from archiver.restore.targets.target_survey import Survey, Surveyor, ids_of, refuse
+from archiver.restore.targets.target_survey import Survey, Surveyor, ids_of, offsets_of
 
 log = logging.getLogger(__name__)
 
 _ROUNDS = 5
+_ATTEMPTS = 300  # for half a minute
+_DESCRIBE_PAUSE_S = 0.1  # before brokers are asked for their topics again
 _TO_FILL = (Operation.READ, Operation.WRITE)
 _TO_PURGE = (*_TO_FILL, Operation.DELETE)
 _PURGED_AT_ONCE = 8
-_FIRST_TOPICS = 16  # enough to keep the cores busy while the others are created
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +69,10 @@ class Targets:
         notes: RestoreNotes,
         request: RestoreRequest,
         archived: ArchivedLogs,
-        *,
-        existing: Collection[str] | None = None,
-        clock_ms: Callable[[], int] = machine_now_ms,
     ) -> None:
-        """Take the topics that existed when the restore began: no other is purged. None: it has not begun."""
-        admin = KafkaAdmin(kafka)
-        self._configs = TargetConfigs(admin, clock_ms)
-        self._agreement = Agreement(kafka, request, notes.restore_id, clock_ms)
+        self._admin = KafkaAdmin(kafka)
+        self._configs = TargetConfigs(self._admin)
+        self._agreement = Agreement(kafka, request, notes.restore_id)
         self._cluster = kafka.for_tools()
         self._topics: dict[str, TopicPlan] = {}
         self._notes = notes
@@ -86,17 +84,11 @@ class Targets:
             request,
             archived,
             cluster=self._cluster,
-            existing=existing,
-            clock_ms=clock_ms,
-        )
-        self._creation = TargetCreation(
-            admin, notes, request.existing, lambda name: self._agreement.to_create(self._topics[name])
         )
         self._noted: dict[str, str] = {}  # topic ids of targets with a plan of an earlier run
         self._unfinished: set[str] = set()  # whatever their notes
-        self._losses: tuple[str, ...] = ()
-        self.purge = Purge()  # the topics to purge, as of the last check
-        self._provided_for: dict[str, str] = {}  # targets that may be purged, and their topic ids
+        self.existing: Collection[str] = ()  # targets that were there when the restore began
+        self.purge = Purge()  # the topics to purge, as of the last review
 
     async def planned(self, client: KafkaClient, asked: Mapping[str, str]) -> tuple[list[TopicPlan], dict[str, str]]:
         """Return the plans that earlier runs noted for unchanged targets, and the targets to plan now.
@@ -104,7 +96,9 @@ class Targets:
         Noted plans are not checked yet (`check_noted`).
         """
         found = await client.describe_topics(asked.values())
-        plans = self._notes.plans(ids := ids_of(found), self._request.terms)
+        ids = ids_of(found)
+        self.existing, self._surveyor.purgeable = ids.keys(), ids
+        plans = self._notes.plans(ids, self._request.terms)
         self._noted |= {target: ids[target] for target in plans}
         for source, target in asked.items():
             if target in plans:
@@ -119,15 +113,21 @@ class Targets:
         return found
 
     async def review(self, client: KafkaClient, topics: Iterable[TopicPlan]) -> "TargetReview":
-        """Find why targets cannot be filled as planned, a line each. Changes nothing."""
-        plans = {topic.target: topic for topic in topics}
+        """Find why targets cannot be filled as planned, a line each. Changes nothing.
+
+        Later reviews, and `prepare`, purge only topics that this one would purge, and that have not grown since.
+        """
+        self._topics = plans = {topic.target: topic for topic in topics}
         found = await client.describe_topics(plans)
         survey = await self._surveyor.survey(client, found, plans)
         await self._agree(client, survey, plans)
         ours = {name: plan for name, plan in plans.items() if name not in survey.plans or survey.fills(name)}
-        survey.problems += await self._agreement.on_end(client, ours, found)
+        survey.problems += await self._agreement.on_end(client, ours, found, survey.purged)
+        survey.problems += grown_problems(self.purge.offsets, survey.purge.offsets)
         purging = {} if survey.problems else {name: self._agreement.replicas(name) for name in survey.purged}
         brokers = await self._agreement.on_brokers(client)
+        self.purge = survey.purge
+        self._surveyor.purgeable = survey.purged
         return TargetReview(
             problems=tuple(survey.problems),
             doubts=tuple(survey.doubts),
@@ -137,55 +137,28 @@ class Targets:
             purge=survey.purge,
         )
 
-    async def check(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
-        """Refuse targets that cannot be filled, before anything is changed. Raises TargetError."""
-        self._topics |= {topic.target: topic for topic in topics}
-        review = await self.review(client, topics)
-        for note in review.notes:
-            log.info("%s", note)
-        if review.losses != self._losses:  # targets are checked again after the choice of records
-            for loss in review.losses:
-                log.warning("%s", loss)
-        self._losses = review.losses
-        refuse(review.problems)
-        self.purge = review.purge
-        if self._request.purges_unread:
-            self._provided_for |= review.purge.topic_ids
+    def portions(self, topics: Iterable[TopicPlan]) -> list[Sequence[TopicPlan]]:
+        """Cut topics into portions to create and fill one after the other. With several, the topics to purge are noted.
 
-    async def check_again(self, client: KafkaClient, topics: Sequence[TopicPlan]) -> None:
-        """Refuse changes since the check: reading an archive may take hours. Raises TargetError."""
-        plans = {topic.target: topic for topic in topics}
-        survey = await self._surveyor.survey(client, await client.describe_topics(plans), plans)
-        await self._agree(client, survey, plans)
-        survey.problems += self._surveyor.unread(survey, self._provided_for)
-        survey.problems += grown_problems(self.purge.offsets, survey.purge.offsets)
-        survey.refuse()
-
-    def portions(self, topics: Sequence[TopicPlan]) -> list[Sequence[TopicPlan]]:
-        """Cut topics into portions. With several portions, the topics to purge are noted."""
-        if len(self.purged_among(topics)) > _PURGED_AT_ONCE:
+        Few topics are purged in each: a restore that stops has deleted no more than those.
+        """
+        first = self._request.is_first
+        ordered = sorted(topics, key=lambda topic: (first(topic.source), topic.objects), reverse=True)
+        purged = self.purged_among(ordered)
+        few = [purged[begin : begin + _PURGED_AT_ONCE] for begin in range(0, len(purged), _PURGED_AT_ONCE)]
+        if len(few) > 1:
             # A missing right to put this note shows before the first topic is deleted.
             self._notes.note_replaced(self.purge.topic_ids, self.purge.replicas)
-        return cut_into_portions(topics, self.purge.topic_ids)
+        others = [topic for topic in ordered if topic.target not in self.purge.topic_ids]
+        return [[*others, *next(iter(few), ())], *few[1:]]
 
     def purged_among(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
         """Return the plans whose targets are purged first: before that, all objects of these plans must be read."""
         return [topic for topic in topics if topic.target in self.purge.topic_ids]
 
-    def provide_for(self, topics: Sequence[TopicPlan], reading: ArchiveReading) -> None:
-        """Allow targets to be purged, by the result of reading their replacements. Raises NotWholeError."""
-        problems = damage_problems(topics, reading, self.purge, skips_damage=self._request.skips_damage)
-        if problems:
-            raise NotWholeError("\n".join(problems)).in_lines()
-        for one in reading.damage:
-            log.warning("%s-%d: will not be whole: %s", one.target, one.partition, one.message)
-        self._provided_for |= {topic.target: self.purge.topic_ids[topic.target] for topic in topics}
-
-    async def prepare(
-        self, client: KafkaClient, names: Collection[str], check_others: Callable[[], None]
-    ) -> list[Target]:
-        """Create or continue some topics, so that they are ready for the fill. `check_others` is called before a delete."""
-        found, survey, created = await self._create_missing(client, names, check_others)
+    async def prepare(self, client: KafkaClient, names: Collection[str]) -> list[Target]:
+        """Create or continue some topics, note their plans, and set their configs for the fill."""
+        found, survey, created = await self._create_missing(client, names)
         # Notes of a topic without an id may be of another topic: it counts as finished only when this run has finished it.
         self._unfinished.update(
             name for name in survey.plans if not found[name].topic_id and not survey.is_verified(name)
@@ -221,12 +194,8 @@ class Targets:
         left = {name for name, finish in finishes.items() if not finish.is_done}
         self._notes.note_finished({name: unfinished[name] for name in unfinished if name not in left})
         self._unfinished -= unfinished.keys() - left
-        if self._request.sets_retention:
-            return finishes | await self._configs.with_retention(
-                client, {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
-            )
-        limits = await self._configs.retention_limits(client, filter(self._agreement.is_perhaps_limited, ours))
-        return {name: replace(finish, retention=limits.get(name, "")) for name, finish in finishes.items()}
+        done = {name: (ours[name], finish) for name, finish in finishes.items() if finish.is_done}
+        return finishes | await self._configs.with_retention(client, done, self._request)
 
     async def _agree(self, client: KafkaClient, survey: Survey, plans: Mapping[str, TopicPlan]) -> None:
         """Find configs for filling topics, and their problems."""
@@ -268,78 +237,107 @@ class Targets:
         others = {name: plan for name, plan in plans.items() if name not in short}
         return [*own, *short.values(), *await self._agreement.on_new(client, others, survey.purged, kept)]
 
-    # --- creation
+    # --- creation: a run can be killed between any two steps, and run beside another run of this restore
 
     async def _create_missing(
-        self, client: KafkaClient, names: Collection[str], check_others: Callable[[], None]
+        self, client: KafkaClient, names: Collection[str]
     ) -> tuple[dict[str, TopicDescription], Survey, set[str]]:
-        """Purge and create topics until all targets exist. Also returns the created ones.
-
-        A run can be killed between any two steps, and run beside another run of this restore: deletes use
-        the topic id that was noted before, and never that of a topic that this restore has filled.
-        """
+        """Purge and create topics until all targets exist. Also returns the created ones."""
         created: set[str] = set()
         for _ in range(_ROUNDS):
             found = await client.describe_topics(names)
             try:
                 survey = await self._surveyor.survey(client, found, self._topics, created)
-            except TopicGoneError:  # another run of this restore has just purged it
-                continue
-            survey.problems += self._surveyor.unread(survey, self._provided_for)
-            absent = [name for name in names if name not in survey.plans]
-            new = [
-                name
-                for name in names
-                if name in survey.purged or (name not in self._agreement and (name in absent or survey.fills(name)))
-            ]
-            # Since the check, others may have been filled; and topics to purge are checked once more.
-            if new:
-                await self._agree(client, survey, {name: self._topics[name] for name in new})
-            survey.refuse()
-            if survey.short:
-                await self._creation.add_partitions(survey.short)
-                continue
-            if not absent:
-                return found, survey, created
-            try:
-                kept_back = [name for name in absent if name in survey.purged]
-                for some in ([name for name in absent if name not in survey.purged], kept_back):
+                absent = [name for name in names if name not in survey.plans]
+                new = [
+                    name
+                    for name in names
+                    if name in survey.purged or (name not in self._agreement and (name in absent or survey.fills(name)))
+                ]
+                # Since the check, others may have been filled; and topics to purge are checked once more.
+                if new:
+                    await self._agree(client, survey, {name: self._topics[name] for name in new})
+                survey.refuse()
+                if survey.short:
+                    await self._add_partitions(survey.short)
+                    continue
+                if not absent:
+                    return found, survey, created
+                purged = [name for name in absent if name in survey.purged]
+                for some in ([name for name in absent if name not in survey.purged], purged):
                     if some:
-                        ends = self.purge.offsets
-                        created |= await self._creation.replace(client, survey, some, ends, check_others)
-            except TopicGoneError:  # as above
+                        created |= await self._replace(client, survey, some)
+            except TopicGoneError:  # another run of this restore has just purged it
                 continue
         raise KafkaError(
             f"the target topics ({', '.join(sorted(names)[:3])}, ...) do not stay: someone else deletes them, or creates"
             " and fills them; stop whoever does, and run the same command again"
         )
 
+    async def _replace(self, client: KafkaClient, survey: Survey, names: Sequence[str]) -> set[str]:
+        """Delete existing topics, by the ids that are noted before, and create all of these topics."""
+        purged = {name: survey.purged[name] for name in names if name in survey.purged}
+        # 1. Only a purge needs these notes. Without a purge, a single note shows early that this user may put notes.
+        noted = names[:1] if self._request.existing is Existing.EMPTY else names
+        self._notes.note_replaced({name: purged.get(name, "") for name in noted}, survey.replicas)
+        if purged:
+            await self._check_once_more(client, survey, purged)  # 2. as late as possible
+            told = "%s: was deleted with all its records, and is created again (--purge-target)"
+            await delete_topics_by_id(client, purged, lambda name: log.warning(told, name))  # 3.
+            reach("target.deleted")
+        return await self._create(client, names, purged)  # 4. and its plan is noted before its first claim
 
-def cut_into_portions(topics: Sequence[TopicPlan], purged: Container[str]) -> list[Sequence[TopicPlan]]:
-    """Cut topics into portions that are created and filled one after the other.
+    async def _check_once_more(self, client: KafkaClient, survey: Survey, purged: Mapping[str, str]) -> None:
+        """Refuse a purge if records were written since the survey, or brokers went."""
+        now = await offsets_of(client, {name: survey.found[name] for name in purged})
+        archived = {name: one for name, one in survey.archived.items() if name in purged}
+        survey.problems += await unarchived_problems(client, Purge(purged, now, archived), now)
+        survey.problems += grown_problems(self.purge.offsets, now)
+        kept = {name: count for name, count in survey.replicas.items() if name in purged}
+        survey.problems += (await kept_problems(client, kept, purged)).values()
+        survey.refuse()
 
-    The first one is small, so that records come early. Few topics are purged in each: a restore that stops has deleted no more
-    than those.
-    """
-    deleted = [topic for topic in topics if topic.target in purged]
-    others = [topic for topic in topics if topic.target not in purged]
-    if len(deleted) <= _PURGED_AT_ONCE and len(others) <= _FIRST_TOPICS:
-        return [topics]
-    few = [deleted[begin : begin + _PURGED_AT_ONCE] for begin in range(0, len(deleted), _PURGED_AT_ONCE)]
-    return [some for some in (others[:_FIRST_TOPICS], others[_FIRST_TOPICS:], *few) if some]
+    async def _create(self, client: KafkaClient, names: Collection[str], purged: Mapping[str, str]) -> set[str]:
+        """Create targets, and return this run's; those that another run of this restore creates right now serve as well."""
+        left = list(names)
+        created: set[str] = set()
+        refused: dict[str, Refusal] = {}
+        for _ in range(_ATTEMPTS):
+            wanted = {name: self._agreement.to_create(self._topics[name]) for name in left}
+            refused = await self._admin.create_topics(wanted)
+            created.update(name for name in left if name not in refused)
+            reach("target.created")
+            found = await client.describe_topics(left)
+            left = [name for name in left if name not in found or found[name].topic_id == purged.get(name)]
+            for name in left:
+                if name in refused and name not in purged:  # the name of a purged topic may be free a moment later
+                    raise refused[name]
+            if not left:
+                return created
+            await asyncio.sleep(_DESCRIBE_PAUSE_S)
+        raise refused.get(left[0]) or KafkaTemporaryError(f"topic {left[0]} was created, but no broker names it")
+
+    async def _add_partitions(self, short: Mapping[str, int]) -> None:
+        """Add partitions to topics that brokers created by themselves: while clients ask for such a topic, deleting it would not help."""
+        for name, count in short.items():
+            log.warning(
+                "%s: came by itself when it had been deleted, for a client that asked for it (auto.create.topics.enable), and"
+                " is given %d partitions; stop whoever writes to it, or the restore cannot end",
+                name,
+                count,
+            )
+        for error in (await self._admin.add_partitions(short)).values():
+            if not isinstance(error, KafkaError) or error.code != Code.INVALID_PARTITIONS:
+                raise error
+            # The topic has as many or more: the broker that described it was stale.
+            await asyncio.sleep(_DESCRIBE_PAUSE_S)
 
 
 def _target(plan: TopicPlan, topic_id: str, limits: BatchLimits, survey: Survey) -> Target:
     if not plan.appends:
         return Target(plan, topic_id, limits)
-    joint = survey.topic_claims.get(plan.target)
-    claimed = {number: claim.start_offset for number, claim in survey.claims[plan.target].items()}
-    return Target(
-        plan,
-        topic_id,
-        limits,
-        first_offsets={**survey.ends(plan.target), **claimed, **dict(enumerate(joint.start_offsets if joint else ()))},
-    )
+    first_offsets = {**survey.ends(plan.target), **survey.claims[plan.target].start_offsets}
+    return Target(plan, topic_id, limits, first_offsets)
 
 
 async def _rights_problems(client: KafkaClient, filled: Collection[str], purged: Collection[str]) -> list[str]:

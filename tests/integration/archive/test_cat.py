@@ -212,13 +212,13 @@ def test_an_empty_topic_is_known_to_every_command(archive: Site, run: Run) -> No
         assert exit_code == 2
         assert "nothing is not in the archive" in err
     plan = plan_restore(read_archive(Archive(archive.store, LAYOUT), wanted="idle".__eq__), {"idle": "idle"})
-    assert [(one.records, one.problem) for one in plan.topics[0].partitions] == [(0, ""), (0, "")]
+    assert [(one.records, one.problem) for one in plan[0].partitions] == [(0, ""), (0, "")]
 
 
 def test_a_restore_names_all_that_is_wrong_with_a_partition(archive: Site) -> None:
     lose(archive, 0)
     strip(archive, 10)
-    (topic,) = plan_restore(read_archive(Archive(archive.store, LAYOUT)), {"orders": "orders"}).topics
+    (topic,) = plan_restore(read_archive(Archive(archive.store, LAYOUT)), {"orders": "orders"})
     assert [one.partition for one in topic.partitions if one.problem] == [PARTITION]
     problem = topic.partitions[PARTITION].problem
     assert Site.key(10) in problem
@@ -259,7 +259,7 @@ def test_a_selection_that_ends_elsewhere_is_another_one(archive: Site) -> None:
     whole = topic.partitions[PARTITION]
     cuts = [whole, whole.until_offset(30), whole.until_offset(29), whole.until_offset(21)]
     plans = [plan_restore([replace(topic, partitions={PARTITION: cut})], {"orders": "orders"}) for cut in cuts]
-    selections = [plan.topics[0].partitions[PARTITION].selection_digest for plan in plans]
+    selections = [plan[0].partitions[PARTITION].selection_digest for plan in plans]
     assert selections[0] == selections[1]
     assert len(set(selections)) == 3
 

@@ -1,33 +1,24 @@
 """Records that go behind others must not have the brokers delete those: what is there already counts against retention.bytes."""
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclOperation as Op
-from confluent_kafka.admin._resource import ResourceType as Kind
 
 import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
-from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import TargetError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.topics.log_dirs import LogSizes, log_sizes
-from archiver.restore.plan.request import Existing, RestoreRequest
-from archiver.spark.preview import preview_restore
-from archiver.spark.restore import run_restore_job
-from tests.conftest import kafka_jars
-from tests.support.brokers import KAFKA_41, Broker, StartBroker
+from archiver.restore.plan.request import Existing
+from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster, log_folder
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, with_client
 from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.round_trip import ArchiveSite
-from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
 from tests.support.target_topics import archived, foreign_topic, log_of, records_of, restored, set_configs, until, write
 from tests.support.zookeeper import WITHOUT_TOPIC_IDS, StartZooKeeperBroker
 
@@ -39,14 +30,6 @@ EAGER = {"log.retention.check.interval.ms": "200", "log.initial.task.delay.ms": 
 @pytest.fixture(scope="module")
 def eager_broker(new_module_broker: StartBroker) -> Broker:
     return new_module_broker(**EAGER)
-
-
-@pytest.fixture(scope="module")
-def secure() -> Iterator[SecureBroker]:
-    with tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        with SecureBroker(kafka_jars(KAFKA_41), folder / "broker", Certificates.make(folder / "keys")) as broker:
-            yield broker
 
 
 def sizes(broker: Broker, topic: str) -> LogSizes:
@@ -133,34 +116,3 @@ def test_what_is_there_is_not_evicted(
     # The limit is one that this broker holds: what goes beyond it evicts.
     write(eager_broker, f"{topic}.back", records_of(1000, mark=b"t" * 1500), size=100)
     until(lambda: log_of(eager_broker, f"{topic}.back")[0] > 0)
-
-
-def test_a_size_that_may_not_be_asked_is_refused(
-    broker_41: Broker, secure: SecureBroker, topic: str, site: ArchiveSite
-) -> None:
-    """By the restore and by its dry run; with the right, or without a limit, it goes on."""
-    archived(broker_41, topic, site, records_of(20))
-    foreign_topic(secure, f"{topic}.back", 10, retention_bytes="100000000")
-    on_topic = [(Kind.TOPIC, f"{topic}.back", one) for one in (Op.READ, Op.WRITE, Op.DESCRIBE_CONFIGS, Op.CREATE)]
-    storage = ArchiverConfig.model_validate(site.config("", ())).storage
-    target = TargetConfig(
-        kafka={
-            "bootstrap.servers": secure.address("SASL"),
-            "security.protocol": "sasl_plaintext",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-        }
-    )
-    asked: dict[str, Any] = {"topics": topic, "renames": {topic: f"{topic}.back"}, "existing": Existing.APPEND}
-    request = RestoreRequest(**asked)
-    secure.grant(*on_topic)
-    (line,) = preview_restore(storage, target, request, restore_id=None).refused
-    assert "how many bytes it has now is not known" in line
-    assert "grant this user Describe on the cluster" in line
-    with pytest.raises(TargetError, match="grant this user Describe on the cluster"):
-        run_restore_job(storage, target, request, restore_id=None, notice=lambda _: None)
-    assert log_of(secure, f"{topic}.back") == (0, 10)
-    secure.grant(*on_topic, (Kind.BROKER, "kafka-cluster", Op.DESCRIBE))
-    (report,) = run_restore_job(storage, target, request, restore_id=None, notice=lambda _: None).topics
-    assert (report.errors, log_of(secure, f"{topic}.back")) == ((), (0, 30))

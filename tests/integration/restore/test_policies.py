@@ -12,24 +12,19 @@ import pytest
 
 import archiver.restore.targets.config_agreement
 import archiver.restore.targets.targets
-from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
-from archiver.errors import TargetError
-from archiver.kafka.topics.configs import topic_configs
-from archiver.restore.plan.request import Existing, RestoreRequest, Retention
-from archiver.restore.report.preview import RestorePreview
+from archiver.restore.plan.request import Retention
 from archiver.restore.report.restore_report import TopicReport
-from archiver.spark.preview import preview_restore
 from tests.support.brokers import CACHE, KAFKA_41, Broker
 from tests.support.compiled import jars_with
-from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
-from tests.support.kafka_topics import create_topic, produce_values, with_client
+from tests.support.kafka_topics import create_topic
 from tests.support.raw_produce import produce_records
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
-from tests.support.zookeeper import KAFKA_28, StartZooKeeperBroker, ZooKeeperBroker
+from tests.support.target_topics import WAYS, archived, configs_of, previewed, records_of, refused
+from tests.support.zookeeper import KAFKA_28, ZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
@@ -41,13 +36,6 @@ LIMITS = {
     "alter.config.policy.class.name": "Limits$Alter",
     "message.max.bytes": "1048588",  # as it is by default
     "log.retention.ms": str(HOUR_MS),
-}
-WAYS: dict[str, dict[str, Any]] = {
-    "new": {},
-    "purged": {"existing": Existing.PURGE},
-    "dealt": {"repartition": 3},
-    "empty": {},
-    "behind": {"existing": Existing.APPEND},
 }
 
 
@@ -88,17 +76,6 @@ def long_retention_refused(
         yield broker
 
 
-def archived(broker: Broker, topic: str, site: ArchiveSite, records: list[Rec]) -> dict[int, list[Rec]]:
-    create_topic(broker.bootstrap, topic, 1, KEEP_ALL)
-    produce_records(broker.bootstrap, topic, records, size=50)
-    site.back_up(broker.bootstrap, topic)
-    return {0: records}
-
-
-def records_of(count: int, first_ms: int = NOW_MS) -> list[Rec]:
-    return [Rec(at, first_ms + at, 0, b"k%d" % at, b"ours %d" % at) for at in range(count)]
-
-
 def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
     """What is there before the restore comes."""
     if way in {"new", "dealt"}:
@@ -106,56 +83,20 @@ def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
     create_topic(broker.bootstrap, topic, 1, configs)
     if way != "empty":
         now_ms = time.time_ns() // 1_000_000
-        produce_records(broker.bootstrap, topic, records_of(50, now_ms))
-
-
-def end_of(broker: Broker, topic: str) -> int | None:
-    """The number of its records; None: there is no such topic."""
-
-    async def ask(client: Any) -> int | None:  # noqa: ANN401
-        if topic not in await client.describe_topics([topic]):
-            return None
-        found = (await client.offsets([(topic, 0)]))[topic, 0]
-        return int(found.high_watermark - found.log_start)
-
-    return with_client(broker.bootstrap, ask)
-
-
-def preview(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> RestorePreview:  # noqa: ANN401
-    storage = ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage
-    request = RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked)
-    return preview_restore(
-        storage, TargetConfig(kafka={"bootstrap.servers": broker.bootstrap}), request, restore_id=None
-    )
+        produce_records(broker.bootstrap, topic, records_of(50, first_ms=now_ms))
 
 
 def restored(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> TopicReport:  # noqa: ANN401
     """As a dry run has foretold it."""
-    foretold = preview(site, broker, topic, **asked)
+    foretold = previewed(site, broker, topic, **asked)
     assert [*foretold.refused, *foretold.problems] == []
     notes = [told for told in foretold.notes if f"target topic {topic}.back goes, with" not in told]
     (report,) = site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked).topics
     assert report.errors == ()
     assert report.is_finished
-    assert report.refusal is None
+    assert report.finish.refusal is None
     assert notes == [f"{topic}.back: {told}" for told in report.left_out_filling]
     return report
-
-
-def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> str:  # noqa: ANN401
-    """What is said about it, by a dry run as well; and nothing is changed."""
-    before = end_of(broker, f"{topic}.back")
-    (foretold,) = preview(site, broker, topic, **asked).refused
-    with pytest.raises(TargetError) as caught:
-        site.restore(broker.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], **asked)
-    assert str(caught.value) == foretold
-    assert keys_in(site.bucket, "control/restores/") == []
-    assert end_of(broker, f"{topic}.back") == before
-    return foretold
-
-
-def own_configs(broker: Broker, topic: str) -> dict[str, str]:
-    return dict(with_client(broker.bootstrap, lambda client: topic_configs(client, topic)).own)
 
 
 @pytest.mark.sampled(3)
@@ -187,7 +128,7 @@ def test_topic_has_the_clusters_batch_limit_where_the_largest_is_refused(
         "the cluster refuses max.message.bytes=2147483647 (POLICY_VIOLATION (44), max.message.bytes 21"
     )
     assert told.endswith("it is filled with max.message.bytes=1048588")
-    left = own_configs(target, f"{topic}.back")
+    left = configs_of(target, f"{topic}.back")
     assert (left.get("max.message.bytes"), left["retention.ms"]) == (None, "-1")
 
 
@@ -206,12 +147,10 @@ def test_record_larger_than_the_clusters_batch_limit_is_named_before_any_change(
         "max.message.bytes=1048588 is too small for the largest record, of 3,000,000 bytes"
         f" ({topic}-0, from offset 0 to 5); create the topic first, with max.message.bytes=" in said
     )
-    if way == "purged":
-        assert end_of(target, f"{topic}.back") == 50
     if way == "new":
         create_topic(target.bootstrap, f"{topic}.back", 1, {"max.message.bytes": str(LARGEST)})
         assert restored(site, target, topic, **kept).records == 6
-        assert own_configs(target, f"{topic}.back")["max.message.bytes"] == str(LARGEST)
+        assert configs_of(target, f"{topic}.back")["max.message.bytes"] == str(LARGEST)
 
 
 @pytest.mark.sampled(2)
@@ -237,7 +176,7 @@ def test_target_configs_change_only_the_finished_topic(
     (told,) = json.loads(done.stdout)["topics"]
     assert (told["records"], told["is_finished"], told["expiring"]) == (20, True, {"at_least": 0, "at_most": 0})
     assert "retention.bytes" in told["retention_command"]
-    own = own_configs(large_batches_refused, f"{topic}.back")
+    own = configs_of(large_batches_refused, f"{topic}.back")
     assert own | wanted == own
     assert own["delete.retention.ms"] == "12345678"
     assert "segment.bytes" not in own
@@ -250,21 +189,21 @@ def test_what_would_expire_is_told_and_the_largest_retention_is_taken_when_asked
 ) -> None:
     """The cluster's own is an hour; a week may be set."""
     now_ms = time.time_ns() // 1_000_000
-    ours = archived(broker_41, topic, site, [*records_of(40, now_ms - 2 * HOUR_MS), *records_of(10, now_ms)])
+    ours = archived(
+        broker_41, topic, site, [*records_of(40, first_ms=now_ms - 2 * HOUR_MS), *records_of(10, first_ms=now_ms)]
+    )
     target = long_retention_refused
     stand(target, f"{topic}.back", way)
     said = refused(site, target, topic, **WAYS[way])
     assert said.startswith(
         f"{topic}.back: the cluster refuses retention.ms=-1 (POLICY_VIOLATION (44), retention.ms -1 is"
     )
-    assert f"retention.ms={HOUR_MS} would have the brokers delete 1 to 49 of the 50 records, which are older" in said
+    assert f"retention.ms={HOUR_MS} would have the brokers delete 40 of the 50 records, which are older" in said
     assert "give --retention largest" in said
-    if way == "purged":
-        assert end_of(target, f"{topic}.back") == 50
     report = restored(site, target, topic, retention=Retention.LARGEST, **WAYS[way])
-    assert (report.records, report.retention) == (50, f"retention.ms={WEEK_MS}")
+    assert (report.records, report.finish.retention) == (50, f"retention.ms={WEEK_MS}")
     assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")
-    assert own_configs(target, f"{topic}.back")["retention.ms"] == str(WEEK_MS)
+    assert configs_of(target, f"{topic}.back")["retention.ms"] == str(WEEK_MS)
     if way != "dealt":
         found = java_oracle.consume(target.bootstrap, f"{topic}.back").records
         assert [row.without_offset() for row in found[0]] == [row.without_offset() for row in ours[0]]
@@ -276,59 +215,11 @@ def test_archived_retention_is_had_in_the_end_and_the_largest_until_then(
     """Records that it deletes in the end are there until they were read back."""
     now_ms = time.time_ns() // 1_000_000
     create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL | {"retention.ms": str(5 * HOUR_MS)})
-    produce_records(broker_41.bootstrap, topic, records_of(20, now_ms - 3 * HOUR_MS))
+    produce_records(broker_41.bootstrap, topic, records_of(20, first_ms=now_ms - 3 * HOUR_MS))
     site.back_up(broker_41.bootstrap, topic)
     report = restored(site, long_retention_refused, topic, retention=Retention.ARCHIVED)
-    assert (report.records, report.retention) == (20, f"retention.ms={5 * HOUR_MS},retention.bytes=-1")
+    assert (report.records, report.finish.retention) == (20, f"retention.ms={5 * HOUR_MS},retention.bytes=-1")
     assert report.left_out_filling[0].endswith(f"it is filled with retention.ms={WEEK_MS}")
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("way", ["new", "purged"])
-def test_records_that_are_older_than_any_retention_are_refused(
-    broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite, way: str
-) -> None:
-    archived(broker_41, topic, site, records_of(40))
-    stand(long_retention_refused, f"{topic}.back", way)
-    said = refused(site, long_retention_refused, topic, retention=Retention.LARGEST, **WAYS[way])
-    assert f"retention.ms={WEEK_MS} would have the brokers delete 40 of the 40 records" in said
-    assert "--retention" not in said
-
-
-@pytest.mark.sampled(1)
-def test_what_nothing_needs_is_left_out_and_told(
-    broker_41: Broker, long_retention_refused: Broker, topic: str, site: ArchiveSite
-) -> None:
-    """By the command, too: the same in its plan, and in its result."""
-    now_ms = time.time_ns() // 1_000_000
-    archived(broker_41, topic, site, records_of(20, now_ms))
-    site.write_config(broker_41.bootstrap, topic)
-    site.write_target(long_retention_refused.bootstrap)
-    command = ["restore", "--target", "target.yaml", "--rename", f"{topic}={topic}.back"]
-    foretold = site.run_within(*command, "--dry-run", "--format", "json")
-    assert foretold.returncode == 0, foretold.stderr
-    report = restored(site, long_retention_refused, topic)
-    assert report.retention == f"retention.ms={HOUR_MS}"
-    notes = json.loads(foretold.stdout)["notes"]
-    assert notes == [f"{topic}.back: {told}" for told in report.left_out_filling]
-    assert notes[0].endswith(f"it is filled with retention.ms={HOUR_MS}")
-
-
-def test_topics_of_a_later_portion_are_checked_before_the_first_is_filled(
-    broker_41: Broker,
-    long_retention_refused: Broker,
-    topic: str,
-    site: ArchiveSite,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", 1)
-    now_ms = time.time_ns() // 1_000_000
-    archived(broker_41, f"{topic}.1", site, records_of(200, now_ms))
-    archived(broker_41, f"{topic}.2", site, records_of(20))  # the smaller one is old
-    with pytest.raises(TargetError, match=rf"^{topic}\.2\.back: the cluster refuses retention\.ms=-1 .* 20 of the 20"):
-        site.restore(long_retention_refused.bootstrap, topics=rf"{topic}\..*", patterns=((r"(.*)", r"\1.back"),))
-    assert keys_in(site.bucket, "control/restores/") == []
-    assert end_of(long_retention_refused, f"{topic}.1.back") is None
 
 
 @pytest.mark.parametrize("way", ["new", "purged"])
@@ -356,37 +247,6 @@ def test_a_config_that_a_policy_demands_is_had_from_who_creates_the_topic(
 # --- brokers that write what was before Kafka 0.11
 
 
-@pytest.mark.parametrize(
-    "way", ["new", pytest.param("purged", marks=pytest.mark.long), pytest.param("dealt", marks=pytest.mark.long)]
-)
-def test_a_new_topic_of_an_old_format_is_refused(
-    broker_41: Broker, shared_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
-) -> None:
-    archived(broker_41, topic, site, records_of(50))
-    broker = shared_zookeeper_broker(**{"log.message.format.version": "0.10.2"})
-    stand(broker, f"{topic}.back", way)
-    said = refused(site, broker, topic, **WAYS[way])
-    assert said.startswith(f"{topic}.back: message.format.version=0.10.2-IV0 is a message format without headers")
-    assert "create the topic first, with message.format.version=0.11.0, and restore into it" in said
-    if way == "new":  # what it says helps
-        create_topic(broker.bootstrap, f"{topic}.back", 1, {"message.format.version": "0.11.0"})
-        assert restored(site, broker, topic).records == 50
-
-
-@pytest.mark.parametrize("way", ["empty", "behind"])
-def test_a_topic_of_an_old_format_is_refused(
-    broker_41: Broker, shared_zookeeper_broker: StartZooKeeperBroker, topic: str, site: ArchiveSite, way: str
-) -> None:
-    archived(broker_41, topic, site, records_of(50))
-    broker = shared_zookeeper_broker()
-    create_topic(broker.bootstrap, f"{topic}.back", 1, {"message.format.version": "0.10.2", "retention.ms": "-1"})
-    if way == "behind":
-        produce_values(broker.bootstrap, f"{topic}.back", [b"of old"] * 10, 0, enable_idempotence=False)
-    said = refused(site, broker, topic, **WAYS[way])
-    assert said.startswith(f"{topic}.back: message.format.version=0.10.2 is a message format without headers")
-    assert f"--entity-name {topic}.back --alter --add-config message.format.version=0.11.0`" in said
-
-
 @pytest.mark.parametrize("way", ["empty", "behind"])
 def test_a_format_that_brokers_ignore_stops_nothing(
     broker_41: Broker, broker_39: Broker, topic: str, site: ArchiveSite, way: str
@@ -407,7 +267,7 @@ def test_configs_that_are_refused_in_the_end_refuse_the_restore(
     now_ms, month_ms = time.time_ns() // 1_000_000, 30 * 24 * HOUR_MS
     own = {"min.insync.replicas": "1", "retention.ms": str(month_ms), "segment.bytes": "2000000"}
     create_topic(broker_41.bootstrap, topic, 1, own)
-    produce_records(broker_41.bootstrap, topic, records_of(20, now_ms))
+    produce_records(broker_41.bootstrap, topic, records_of(20, first_ms=now_ms))
     site.back_up(broker_41.bootstrap, topic)
     limits = {"limits.alter.most.retention.ms": str(WEEK_MS), "limits.alter.never": "min.insync.replicas"}
     with limited(tmp_path, **limits) as target:
@@ -425,10 +285,10 @@ def test_configs_that_are_refused_in_the_end_refuse_the_restore(
             )
             asked["target_configs"] |= {config: value}
         report = restored(site, target, topic, **asked)
-        left = own_configs(target, f"{topic}.back")
+        left = configs_of(target, f"{topic}.back")
         assert (left["segment.bytes"], left["retention.ms"]) == ("2000000", str(WEEK_MS))
         assert "min.insync.replicas" not in left
-        assert report.retention == f"retention.ms={WEEK_MS},retention.bytes=-1"
+        assert report.finish.retention == f"retention.ms={WEEK_MS},retention.bytes=-1"
 
 
 def test_restore_goes_on_after_configs_were_refused_in_the_end(
@@ -446,9 +306,9 @@ def test_restore_goes_on_after_configs_were_refused_in_the_end(
             )  # a policy that came later
             (report,) = site.restore(target.bootstrap, topics=topic, rename=rename).topics
         assert (report.errors, report.records, report.is_finished) == ((), 20, False)
-        assert "min.insync.replicas may not be set" in str(report.refusal)
-        assert "give --target-config" in str(report.refusal)
-        assert own_configs(target, f"{topic}.back")["max.message.bytes"] == "2147483647"
+        assert "min.insync.replicas may not be set" in str(report.finish.refusal)
+        assert "give --target-config" in str(report.finish.refusal)
+        assert configs_of(target, f"{topic}.back")["max.message.bytes"] == "2147483647"
         report = restored(site, target, topic, target_configs={"min.insync.replicas": ""})
         assert sum(one.already_there for one in report.partitions) == 20
-        assert own_configs(target, f"{topic}.back") == KEEP_ALL | {"retention.bytes": "-1"}
+        assert configs_of(target, f"{topic}.back") == KEEP_ALL | {"retention.bytes": "-1"}

@@ -130,20 +130,19 @@ def test_a_purge_that_would_leave_nothing(broker_41: Broker, topic: str, site: A
     assert id_of(broker_41, f"{topic}.other") != made
 
 
-@pytest.mark.parametrize("skips_damage", [False, True])
 def test_what_is_not_archived_yet_is_not_purged(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, *, skips_damage: bool
+    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
 ) -> None:
     """The target is the archived topic itself; one of its partitions is not known to the archive."""
     ours = archived(broker, topic, site, records_of(60), records_of(10))
     write(broker, topic, records_of(70)[60:], 0)
     add_partitions(broker.bootstrap, topic, 3)
     write(broker, topic, records_of(5), 2)
-    code, said = refusal(site, broker, topic, skips_damage=skips_damage)
+    code, said = refusal(site, broker, topic, skips_damage=True)
     assert (code, "up to 15 records of it are not in the archive" in said) == (2, True), said
     assert "archiver backup --until-end" in said
     site.back_up(broker.bootstrap, topic, records=20)
-    assert purged(site, broker, topic, skips_damage=skips_damage).errors == ()
+    assert purged(site, broker, topic).errors == ()
     assert on_target(java_oracle, broker, topic) == {0: records_of(70), 1: ours[1], 2: records_of(5)}
 
 
@@ -161,19 +160,6 @@ def test_what_was_never_to_be_archived_is_not_purged(broker_41: Broker, topic: s
     assert (code, "up to 30 records of it are not in the archive" in said) == (2, True), said
 
 
-def test_another_life_of_the_archive_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    """Life 0 is restored over life 1, which has more than was archived of it."""
-    archived(broker_41, topic, site, records_of(60))
-    recreate_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
-    write(broker_41, topic, records_of(10))
-    site.back_up(broker_41.bootstrap, topic)
-    write(broker_41, topic, records_of(12)[10:])
-    code, said = refusal(site, broker_41, topic, life=0)
-    assert (code, "up to 2 records of it are not in the archive" in said) == (2, True), said
-    site.back_up(broker_41.bootstrap, topic)
-    assert purged(site, broker_41, topic, life=0).records == 60
-
-
 def test_a_log_that_was_cut_back_is_not_purged_for_its_numbers(
     new_broker: StartBroker, topic: str, site: ArchiveSite
 ) -> None:
@@ -186,19 +172,6 @@ def test_a_log_that_was_cut_back_is_not_purged_for_its_numbers(
     write(broker, topic, records_of(70, mark=b"other")[50:])
     code, said = refusal(site, broker, topic)
     assert (code, "up to 20 records of it are not in the archive" in said) == (2, True), said
-
-
-def test_a_transaction_marker_may_be_counted(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker_41, topic, site, records_of(10))
-    producer = producer_of(broker_41.bootstrap, transactional_id=topic)
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(topic, b"late")
-    producer.commit_transaction(30)
-    code, said = refusal(site, broker_41, topic)
-    assert (code, "up to 2 records of it are not in the archive" in said) == (2, True), said
-    site.back_up(broker_41.bootstrap, topic)
-    assert purged(site, broker_41, topic).records == 11
 
 
 def test_what_comes_while_the_archive_is_read_is_seen(
@@ -334,9 +307,8 @@ def test_what_is_asked_for_has_no_record(broker_41: Broker, topic: str, site: Ar
     assert log_of(broker_41, f"{topic}.back") == (0, 7)
 
 
-@pytest.mark.parametrize("purges_unread", [False, True])
 def test_a_topic_that_takes_its_place_meanwhile_is_not_purged(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, *, purges_unread: bool
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same name, with another id."""
     archived(broker_41, topic, site, records_of(10))
@@ -352,8 +324,8 @@ def test_a_topic_that_takes_its_place_meanwhile_is_not_purged(
         return await prepare(self, client, names, *more)
 
     monkeypatch.setattr(archiver.restore.targets.targets.Targets, "prepare", replace_and_prepare)
-    with pytest.raises(TargetError, match="it came when the targets had been looked at"):
-        restored(site, broker_41, topic, existing=Existing.PURGE, purges_unread=purges_unread)
+    with pytest.raises(TargetError, match="it was not there when the restore began"):
+        restored(site, broker_41, topic, existing=Existing.PURGE)
     assert log_of(broker_41, f"{topic}.back") == (0, 50)
 
 

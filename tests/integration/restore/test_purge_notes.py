@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-import archiver.restore.targets.target_creation
 import archiver.restore.targets.targets
 from archiver.errors import TargetError
 from archiver.restore.plan.request import Existing
@@ -93,7 +92,7 @@ def test_one_that_was_killed_before_it_created_the_topic_knows_how_many(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.targets.target_creation.TargetCreation, "_create", die)
+        patch.setattr(archiver.restore.targets.targets.Targets, "_create", die)
         with pytest.raises(Killed):
             purged(site, pair, doubled)
         with pytest.raises(Killed):  # nor does the second one forget it
@@ -129,7 +128,7 @@ def test_a_topic_whose_replicas_cannot_be_had_is_not_purged(
         return reading
 
     if is_late:
-        monkeypatch.setattr("archiver.spark.restore_job.read_whole", read_and_lose_one)
+        monkeypatch.setattr("archiver.spark.purge_proof.read_whole", read_and_lose_one)
     else:
         lose_one()
     with pytest.raises(TargetError) as caught:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer
 
 import archiver.restore.plan.restore_notes
-import archiver.restore.targets.target_creation
 import archiver.restore.targets.targets
 import archiver.spark.restore_job
 from archiver.archive.format.control import append_fact
@@ -25,15 +23,12 @@ from archiver.kafka.topics.admin import KafkaAdmin
 from archiver.kafka.topics.deletion import delete_topics_by_id
 from archiver.restore.plan.request import Existing
 from archiver.restore.plan.restore_notes import RestoreNotes
-from archiver.restore.targets.target_creation import TargetCreation
 from archiver.restore.targets.targets import Targets
 from archiver.spark import purge_proof
 from tests.integration.restore.test_policies import limited
 from tests.support.brokers import Broker, StartBroker
-from tests.support.cluster import broker_cluster
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import add_partitions, create_topic, delete_topic, with_client
-from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import ArchiveSite
 from tests.support.target_topics import (
     archived,
@@ -44,13 +39,11 @@ from tests.support.target_topics import (
     on_target,
     records_of,
     restored,
-    until,
     write,
 )
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
-IN_SYNC = {node: {"min.insync.replicas": "2"} for node in (1, 2)}
 Capsys = pytest.CaptureFixture[str]
 Run = tuple[int, Any, str]  # exit code, JSON, what it complains of
 
@@ -77,7 +70,7 @@ def when_the_first_is_gone(then: Callable[[], object], patch: pytest.MonkeyPatch
         if not done:
             done.append(await asyncio.to_thread(then))
 
-    patch.setattr(archiver.restore.targets.target_creation, "delete_topics_by_id", delete_and_then)
+    patch.setattr(archiver.restore.targets.targets, "delete_topics_by_id", delete_and_then)
 
 
 def when_all_is_read(then: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
@@ -88,7 +81,7 @@ def when_all_is_read(then: Callable[[], object], patch: pytest.MonkeyPatch) -> N
         then()
         return found
 
-    patch.setattr(archiver.spark.restore_job, "read_whole", read_and_then)
+    patch.setattr(purge_proof, "read_whole", read_and_then)
 
 
 @contextmanager
@@ -137,7 +130,6 @@ def test_when_one_cannot_be_filled_no_more_are_purged(
     def fail(*_: object) -> None:
         raise TemporaryError("the brokers take nothing")
 
-    monkeypatch.setattr(archiver.spark.restore_job, "_PORTIONS_AT_ONCE", 1)  # nothing is purged beside what is filled
     monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", fail)
     code, _, said = restore(site, broker_41, topic, capsys)
     assert code == 4
@@ -180,9 +172,8 @@ def test_what_is_written_in_the_place_of_a_purged_topic_is_not_purged(
 
 
 @pytest.fixture
-def live(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Of two archived topics, one that others stand for; the larger one would be filled first."""
-    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", 1)
+def live(broker_41: Broker, topic: str, site: ArchiveSite) -> str:
+    """Of two archived topics, one that others stand for."""
     archived(broker_41, f"{topic}.large", site, records_of(90))
     archived(broker_41, f"{topic}.live", site, records_of(10))
     return f"{topic}.live"
@@ -193,7 +184,7 @@ def assert_refused_before(site: ArchiveSite, target: Broker, topic: str, capsys:
     foreign_topic(target, f"{topic}.live", 7)
     before = id_of(target, f"{topic}.live")
     for more in (["--dry-run"], []):
-        code, _, said = restore(site, target, topic, capsys, "--first", r".*\.large", *more)
+        code, _, said = restore(site, target, topic, capsys, *more)
         assert (code, told in said) == (2, True), said
         assert {name for name in topics_on(target) if name.startswith(topic)} == {f"{topic}.live"}
         assert (id_of(target, f"{topic}.live"), log_of(target, f"{topic}.live")) == (before, (0, 7))
@@ -206,101 +197,29 @@ def test_a_topic_of_too_many_partitions(
     with limited(tmp_path, **{"limits.partitions": "3"}) as target:
         assert_refused_before(site, target, topic, capsys, f"topic {topic}.wide could not be created")
         assert live in topics_on(target)
-        # Also where nothing is purged, and it is not in the first portion.
+        # Also where nothing is purged.
         delete_topic(target.bootstrap, live)
         assert restore(site, target, topic, capsys)[0] == 2
         assert {name for name in topics_on(target) if name.startswith(topic)} == set()
 
 
-@pytest.mark.usefixtures("live")
-def test_a_record_that_no_request_can_hold(
-    broker_41: Broker, topic: str, site: ArchiveSite, new_broker: StartBroker, capsys: Capsys
-) -> None:
-    archived(broker_41, f"{topic}.heavy", site, [Rec(0, NOW_MS, 0, b"k", random.Random(1).randbytes(1_000_000))])
-    target = new_broker(**{"socket.request.max.bytes": "900000"})
-    assert_refused_before(site, target, topic, capsys, "socket.request.max.bytes=900000")
-
-
-def test_a_topic_that_came_later_is_not_purged(
-    broker_41: Broker, topic: str, site: ArchiveSite, live: str, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
-) -> None:
-    """It is in the second portion, and was not there when the restore began."""
-    for name in (f"{topic}.large", live):
-        delete_topic(broker_41.bootstrap, name)
-    prepare = archiver.spark.restore_job._Restore._prepare
-
-    async def prepare_and_come(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-        found = await prepare(*arguments, **named)
-        if live not in topics_on_now:
-            topics_on_now.add(live)
-            await asyncio.to_thread(foreign_topic, broker_41, live, 7)
-        return found
-
-    topics_on_now: set[str] = set()
-    monkeypatch.setattr(archiver.spark.restore_job._Restore, "_prepare", prepare_and_come)
-    code, told, said = restore(site, broker_41, topic, capsys)
-    assert (code, told["not_begun"]) == (2, [live]), said
-    assert f"target topic {live} is not purged: it was not there when the restore began" in said
-    assert (log_of(broker_41, live), log_of(broker_41, f"{topic}.large")) == ((0, 7), (0, 90))
-
-
-def test_what_another_restore_has_begun_is_not_filled_a_second_time(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An option more is another restore, with another id: its records would come behind the same ones."""
-    archived(broker_41, topic, site, records_of(60))
-    with dying_in(Targets, "finish", monkeypatch):
-        restored(site, broker_41, topic)
-    for existing in (Existing.APPEND, Existing.EMPTY):
-        with pytest.raises(
-            TargetError, match=rf"{topic}.back was begun by restore \w+, which is not done: go on with that"
-        ):
-            restored(site, broker_41, topic, existing=existing, restore_id="another")
-    assert log_of(broker_41, f"{topic}.back") == (0, 60)
-    assert restored(site, broker_41, topic).is_finished
-    assert restored(site, broker_41, topic, existing=Existing.APPEND).records == 60
-    assert log_of(broker_41, f"{topic}.back") == (0, 120)
-
-
 # --- what changes while the archive is read
 
 
-@pytest.mark.parametrize("is_wider", [False, True])
 def test_a_topic_that_grows_meanwhile(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, is_wider: bool
+    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived(broker_41, topic, site, records_of(10))
     foreign_topic(broker_41, f"{topic}.back", 7)
 
     def grow() -> None:
-        if is_wider:
-            add_partitions(broker_41.bootstrap, f"{topic}.back", 2)
-        write(broker_41, f"{topic}.back", records_of(3), int(is_wider))
+        add_partitions(broker_41.bootstrap, f"{topic}.back", 2)
+        write(broker_41, f"{topic}.back", records_of(3), 1)
 
     when_all_is_read(grow, monkeypatch)
     with pytest.raises(TargetError, match="3 records came since it was looked at"):
         restored(site, broker_41, topic, existing=Existing.PURGE)
-    assert log_of(broker_41, f"{topic}.back") == ((0, 7) if is_wider else (0, 10))
-
-
-def test_replicas_that_are_lost_meanwhile(
-    topic: str, site: ArchiveSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with broker_cluster(tmp_path / "cluster", 2, of_node=IN_SYNC) as cluster:
-        for name in (topic, f"{topic}.back"):
-            cluster.create_topic(name, [[1, 2]], {})
-            write(cluster.nodes[1], name, records_of(7))
-        site.back_up(cluster.bootstrap, topic)
-        before = id_of(cluster, f"{topic}.back")
-
-        def lose() -> None:
-            cluster.nodes[2].stop()
-            until(lambda: cluster.in_sync(f"{topic}.back") == {1}, 60)
-
-        when_all_is_read(lose, monkeypatch)
-        with pytest.raises(TargetError):
-            restored(site, cluster, topic, existing=Existing.PURGE, replication_factor=2)
-        assert (id_of(cluster, f"{topic}.back"), log_of(cluster, f"{topic}.back")) == (before, (0, 7))
+    assert log_of(broker_41, f"{topic}.back") == (0, 7)
 
 
 # --- topics that come by themselves
@@ -370,7 +289,7 @@ def test_a_topic_that_somebody_has_created_keeps_its_configs(
 ) -> None:
     """A restore was killed when it had noted that it would create a topic; then a user did."""
     archived(broker_41, topic, site, records_of(10))
-    with dying_in(TargetCreation, "_create", monkeypatch):
+    with dying_in(Targets, "_create", monkeypatch):
         restored(site, broker_41, topic, existing=Existing.APPEND)
     own = {"cleanup.policy": "compact", "retention.ms": "60000", "max.message.bytes": "5000"}
     create_topic(broker_41.bootstrap, f"{topic}.back", 1, own)

@@ -3,42 +3,40 @@
 import random
 import subprocess
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 
 import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
 import archiver.restore.targets.broker_terms
-import archiver.restore.targets.target_creation
 import archiver.restore.targets.targets
 from archiver.codec.selection import TopicSelection
-from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
-from archiver.errors import ArchiverError, KafkaError
+from archiver.errors import KafkaError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.topics.deletion import delete_topics_by_id
-from archiver.restore.plan.request import Existing, RestoreRequest
-from archiver.restore.report.preview import RestorePreview
-from archiver.spark.preview import preview_restore
+from archiver.restore.plan.request import Existing
 from tests.support.brokers import CACHE, KAFKA_41, Broker, StartBroker
-from tests.support.foreign_reader import keys_in
-from tests.support.kafka_topics import create_topic, produce_values, with_client
+from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import ArchiveSite
-from tests.support.target_topics import archived, configs_of, log_of, records_of, restored, set_configs, write
+from tests.support.target_topics import (
+    WAYS,
+    archived,
+    configs_of,
+    previewed,
+    records_of,
+    refused,
+    restored,
+    set_configs,
+    there,
+    write,
+)
 from tests.support.zookeeper import StartZooKeeperBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
 KEPT = {"retention.ms": "-1"}
-WAYS: dict[str, dict[str, Any]] = {
-    "new": {},
-    "purged": {"existing": Existing.PURGE},
-    "dealt": {"repartition": 3},
-    "empty": {},
-    "behind": {"existing": Existing.APPEND},
-}
 
 
 def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
@@ -48,31 +46,6 @@ def stand(broker: Broker, topic: str, way: str, **configs: str) -> None:
     create_topic(broker.bootstrap, topic, 1, KEPT | {name.replace("_", "."): value for name, value in configs.items()})
     if way != "empty":
         write(broker, topic, records_of(7, mark=b"theirs"))
-
-
-def preview(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> RestorePreview:  # noqa: ANN401
-    storage = ArchiverConfig.model_validate(site.config(broker.bootstrap, ())).storage
-    request = RestoreRequest(topics=topic, renames={topic: f"{topic}.back"}, **asked)
-    target = TargetConfig(kafka={"bootstrap.servers": broker.bootstrap})
-    return preview_restore(storage, target, request, restore_id=None)
-
-
-def there(broker: Broker, topic: str) -> tuple[str, tuple[int, int]] | None:
-    """Which topic it is, and what it holds."""
-    found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))
-    return (found[topic].topic_id, log_of(broker, topic)) if topic in found else None
-
-
-def refused(site: ArchiveSite, broker: Broker, topic: str, **asked: Any) -> str:  # noqa: ANN401
-    """What is said about it, by a dry run as well; and nothing is changed."""
-    before = there(broker, f"{topic}.back")
-    foretold = preview(site, broker, topic, **asked).refused
-    with pytest.raises(ArchiverError) as caught:
-        restored(site, broker, topic, **asked)
-    assert [str(caught.value)] == list(foretold)
-    assert keys_in(site.bucket, "control/restores/") == []
-    assert there(broker, f"{topic}.back") == before
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -129,16 +102,16 @@ def test_more_in_sync_than_there_are_is_not_wanted_in_the_end(
         "min.insync.replicas=2 is more than the 1 replica of a partition: these brokers would take no record"
         " with acks=all; it is left out in the end"
     )
-    assert preview(site, target, topic, **WAYS[way]).notes[-1] == f"{topic}.back: {told}"
+    assert previewed(site, target, topic, **WAYS[way]).notes[-1] == f"{topic}.back: {told}"
     report = restored(site, target, topic, **WAYS[way])
-    assert (report.records, report.is_finished, str(report.refusal)) == (20, True, f"topic {topic}.back: {told}")
+    assert (report.records, report.is_finished, str(report.finish.refusal)) == (20, True, f"topic {topic}.back: {told}")
     own = configs_of(target, f"{topic}.back")
     assert (own.get("min.insync.replicas"), own["delete.retention.ms"]) == (None, "12345678")
     produce_values(target.bootstrap, f"{topic}.back", [b"one more"], acks="all", message_timeout_ms=20_000)
     stand(broker_41, f"{topic}.back", way)
-    assert not any("min.insync" in note for note in preview(site, broker_41, topic, **WAYS[way]).notes)
+    assert not any("min.insync" in note for note in previewed(site, broker_41, topic, **WAYS[way]).notes)
     report = restored(site, broker_41, topic, **WAYS[way])
-    assert (report.records, report.refusal) == (20, None)
+    assert (report.records, report.finish.refusal) == (20, None)
     assert configs_of(broker_41, f"{topic}.back")["min.insync.replicas"] == "2"
 
 
@@ -168,7 +141,7 @@ def test_a_quota_of_changes_holds_a_purge_up_and_does_not_end_it(
         missing.append(len(targets - (await client.describe_topics(targets)).keys()))
         await delete_topics_by_id(client, topic_ids, tell)
 
-    monkeypatch.setattr(archiver.restore.targets.target_creation, "delete_topics_by_id", watched)
+    monkeypatch.setattr(archiver.restore.targets.targets, "delete_topics_by_id", watched)
     topics = site.restore(
         broker.bootstrap, topics=rf"{topic}\.\d\d", patterns=((r"(.*)", r"\1.back"),), existing=Existing.PURGE
     ).topics

@@ -1,12 +1,10 @@
 """Restore against real brokers and a real S3: what stands on the target, whatever comes between. Kills: tests/faults/test_restore_kills.py."""
 
 import asyncio
-import gc
 import random
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +17,10 @@ import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
 import archiver.spark.repartition
 import archiver.spark.restore_job
-from archiver.archive.format.handle import Archive, open_archive
-from archiver.archive.notes.topics import record_topic
 from archiver.codec.selection import TopicSelection
 from archiver.config.model import StorageConfig
-from archiver.errors import KafkaError, KafkaTemporaryError, TargetError, UsageError
+from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.brokers.client import KafkaClient
-from archiver.kafka.brokers.cluster import Refusal
 from archiver.kafka.records.produce import ProduceAnswer, ProduceOutcome, ProducerIdentity, init_producer_id, produce
 from archiver.kafka.topics.admin import KafkaAdmin, ToCreate
 from archiver.kafka.topics.configs import topic_configs
@@ -46,7 +41,7 @@ from tests.support.kafka_topics import (
     settings_of,
     with_client,
 )
-from tests.support.produce_doubles import Killed, MeetingProduce, MortalProduce
+from tests.support.produce_doubles import Killed, MortalProduce
 from tests.support.raw_produce import produce_raw, produce_records
 from tests.support.records import NOW_MS, Rec, generate
 from tests.support.reference_batch import batch_of, encode
@@ -134,7 +129,7 @@ def test_configs_while_it_fills_and_afterwards(
     assert after == own | {"retention.ms": "-1", "retention.bytes": "-1"}
     assert f"--entity-name {topic}.back --alter --add-config retention.ms=86400000" in restored.retention_command
     assert restored.retention_command.endswith(" --delete-config retention.bytes")
-    assert restored.left_out_configs == ()
+    assert restored.finish.left_out == ()
     target = on_target(java_oracle, broker, f"{topic}.back")[0]
     assert target == [replace(record, timestamp_type=0) for record in source]
 
@@ -173,15 +168,6 @@ def test_a_recreated_topic_comes_back_as_it_was_last(
 # --- what is refused
 
 
-def test_a_target_with_records_is_refused(broker: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker, topic, site, [10, 10])
-    with pytest.raises(KafkaError, match=f"{topic} is not empty.*--rename"):
-        site.restore(broker.bootstrap)
-    create_topic(broker.bootstrap, f"{topic}.narrow")
-    with pytest.raises(KafkaError, match="has 1 partition, the archive 2"):
-        site.restore(broker.bootstrap, rename=[f"{topic}={topic}.narrow"])
-
-
 def test_what_another_one_wrote_to_a_deleted_target_is_refused(
     broker_41: Broker, topic: str, site: ArchiveSite
 ) -> None:
@@ -193,31 +179,6 @@ def test_what_another_one_wrote_to_a_deleted_target_is_refused(
     fill(broker_41, f"{topic}.back", [5])
     with pytest.raises(KafkaError, match=f"{topic}.back is not empty"):
         site.restore(broker_41.bootstrap, rename=rename, restore_id="mine")
-
-
-def test_what_is_not_in_the_archive_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker_41, topic, site, [1])
-    with pytest.raises(UsageError, match="no archived topic matches"):
-        site.restore(broker_41.bootstrap, topics="nothing")
-    with pytest.raises(UsageError, match="--rename of nothing"):
-        site.restore(broker_41.bootstrap, rename=["nothing=else"])
-
-
-def test_one_refused_target_keeps_all_from_being_touched(broker: Broker, topic: str, site: ArchiveSite) -> None:
-    """Also one that would come late: more topics than are filled first."""
-    names = [f"{topic}.{number:02}" for number in range(18)]
-    for name in names:
-        fill(broker, name, [1, 1])
-    site.back_up(broker.bootstrap, f"{topic}[.].*")
-    renames = [f"{name}={name}.back" for name in names]
-    create_topic(broker.bootstrap, f"{names[16]}.back", 2)
-    fill(broker, f"{names[17]}.back", [0, 1])
-    before = configs_of(broker, f"{names[16]}.back", own=True)
-    with pytest.raises(KafkaError, match=rf"{names[17]}\.back is not empty \(partition 1\)"):
-        site.restore(broker.bootstrap, topics=rf"{topic}\..*", rename=renames)
-    there = with_client(broker.bootstrap, lambda client: client.describe_topics(f"{name}.back" for name in names))
-    assert sorted(there) == [f"{names[16]}.back", f"{names[17]}.back"]
-    assert configs_of(broker, f"{names[16]}.back", own=True) == before
 
 
 # --- again, and at the same time
@@ -295,24 +256,6 @@ def archive_rows(oracle: JavaOracle, broker: Broker, topic: str) -> list[Rec]:
     return on_target(oracle, broker, topic)[0]
 
 
-def test_a_rerun_leaves_a_finished_target_alone_that_lives_on(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    written = archived(broker_41, topic, site, [150, 0])
-    rename = [f"{topic}={topic}.back"]
-    site.restore(broker_41.bootstrap, topics=topic, rename=rename)
-    later = [Rec(0, NOW_MS, 0, b"later", b"by a producer that is back", ())]
-    produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(later))], 0)
-    before = configs_of(broker_41, f"{topic}.back")
-    result = site.restore(broker_41.bootstrap, topics=topic, rename=rename)
-    assert [(one.error, one.records, one.already_there) for one in result.topics[0].partitions] == [
-        ("", 150, 150),
-        ("", 0, 0),
-    ]
-    assert configs_of(broker_41, f"{topic}.back") == before
-    assert len(on_target(java_oracle, broker_41, f"{topic}.back")[0]) == len(written[0]) + 1
-
-
 def test_partitions_that_a_finished_target_got_since_are_the_users(
     broker_41: Broker, topic: str, site: ArchiveSite
 ) -> None:
@@ -328,87 +271,6 @@ def test_partitions_that_a_finished_target_got_since_are_the_users(
         for one in site.restore(broker_41.bootstrap, reads_again=True, **request).topics
     ]
     assert done == [(20, (), True)] * 2
-
-
-def settle_configs(broker: Broker, topic: str, site: ArchiveSite, configs: Mapping[str, str]) -> None:
-    """Have the archive remember these configs of a topic."""
-    store, layout = open_archive(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
-    found = with_client(broker.bootstrap, lambda client: client.describe_topics([topic]))[topic]
-    record_topic(
-        Archive(store, layout),
-        topic=topic,
-        topic_id=found.topic_id,
-        cluster_id=with_client(broker.bootstrap, lambda client: client.cluster_id()),
-        partitions=1,
-        configs=configs,
-    )
-
-
-def test_configs_that_the_target_refuses_are_named_before_any_change(
-    broker_41: Broker, topic: str, site: ArchiveSite
-) -> None:
-    other = f"{topic}.other"
-    for name in (topic, other):
-        archived(broker_41, name, site, [20])
-    # The first of them the broker knows, and is not set up for; the second was allowed before 4.0.
-    wrong = {"remote.storage.enable": "true", "segment.bytes": "1000"}
-    settle_configs(broker_41, topic, site, {**wrong, "cleanup.policy": "compact", "segment.ms": "5000"})
-    patterns = ((f"({topic}.*)", r"\1.back"),)
-    for left, told in (
-        ("segment.bytes", "remote log storage"),
-        ("remote.storage.enable", "1000 for configuration segment.bytes"),
-    ):
-        with pytest.raises(TargetError, match=rf"^{topic}\.back: the cluster refuses .*{told}.*; give --target-config"):
-            site.restore(broker_41.bootstrap, patterns=patterns, target_configs={left: ""})
-        assert with_client(broker_41.bootstrap, lambda client: client.describe_topics([f"{topic}.back"])) == {}
-    first, second = site.restore(broker_41.bootstrap, patterns=patterns, target_configs=dict.fromkeys(wrong, "")).topics
-    assert (first.errors, second.errors, first.refusal, second.refusal) == ((), (), None, None)
-    assert [(one.source, one.is_finished) for one in (first, second)] == [(topic, True), (other, True)]
-    assert first.retention_command.endswith("--delete-config retention.ms,retention.bytes")
-    # Nothing is left of the filling but retention.
-    kept = {"cleanup.policy": "compact", "segment.ms": "5000", "retention.ms": "-1", "retention.bytes": "-1"}
-    assert configs_of(broker_41, f"{topic}.back", own=True) == kept
-    # From then on they are the user's.
-    admin = KafkaAdmin(settings_of(broker_41.bootstrap))
-    asyncio.run(admin.alter_topic_configs(f"{topic}.back", set_to={"segment.ms": "7000"}))
-    again, _ = site.restore(broker_41.bootstrap, patterns=patterns).topics
-    assert (again.refusal, again.is_finished) == (None, True)
-    assert configs_of(broker_41, f"{topic}.back", own=True) == kept | {"segment.ms": "7000"}
-
-
-def test_configs_that_may_be_taken_later_are_set_by_the_same_command(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archived(broker_41, topic, site, [20])
-    settle_configs(broker_41, topic, site, {"segment.ms": "5000"})
-    alter = KafkaAdmin.alter_configs_of_topics
-
-    async def refuse_one(
-        admin: KafkaAdmin, changes: Mapping[str, Mapping[str, str | None]], **asked: bool
-    ) -> dict[str, Refusal]:
-        if not asked and any(some.get("segment.ms") == "5000" for some in changes.values()):
-            return {name: KafkaTemporaryError("the controller moves") for name in changes}
-        return await alter(admin, changes, **asked)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(KafkaAdmin, "alter_configs_of_topics", refuse_one)
-        (report,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
-    assert report.refusal is not None
-    assert (report.is_finished, report.refusal.exit_code, str(report.refusal)) == (False, 4, "the controller moves")
-    (report,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
-    assert (report.is_finished, report.refusal) == (True, None)
-    assert configs_of(broker_41, f"{topic}.back", own=True)["segment.ms"] == "5000"
-
-
-def test_a_rerun_keeps_what_the_user_has_changed_since(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker_41, topic, site, [50])
-    rename = [f"{topic}={topic}.back"]
-    site.restore(broker_41.bootstrap, topics=topic, rename=rename)
-    changed = {"cleanup.policy": "compact", "retention.ms": "86400000", "max.message.bytes": "5000000"}
-    admin = KafkaAdmin(settings_of(broker_41.bootstrap))
-    asyncio.run(admin.alter_topic_configs(f"{topic}.back", set_to=changed))
-    site.restore(broker_41.bootstrap, topics=topic, rename=rename)
-    assert changed.items() <= configs_of(broker_41, f"{topic}.back", own=True).items()
 
 
 def test_a_record_written_before_the_fill_is_a_strangers(
@@ -444,23 +306,6 @@ def test_a_restore_goes_on_where_it_was_cut(
             deaths += 1
             assert [one.name for one in threading.enumerate() if one.name.startswith("read-ahead")] == []
     assert deaths == 5
-    assert on_target(java_oracle, broker, f"{topic}.back") == written
-
-
-def test_two_runs_at_once_restore_each_record_once(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = archived(broker, topic, site, [3000, 500], records=400)
-    meeting = MeetingProduce(2)
-    monkeypatch.setattr(archiver.restore.fill.sending, "produce", meeting)
-
-    def run(_: int) -> list[str]:
-        result = site.restore(broker.bootstrap, batch_bytes=2000, rename=[f"{topic}={topic}.back"])
-        return [one.error for restored in result.topics for one in restored.errors]
-
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(run, range(2))) == [[], []]
-    assert len(meeting.senders) == 2
     assert on_target(java_oracle, broker, f"{topic}.back") == written
 
 
@@ -574,86 +419,7 @@ def values_of(partitions: Partitions) -> Counter[bytes | None]:
     return Counter(record.value for records in partitions.values() for record in records)
 
 
-def test_a_deleted_target_is_filled_again_under_the_same_id(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    written = archived(broker, topic, site, [120, 30])
-    for _ in range(2):
-        result = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"], restore_id="mine")
-        assert [one.already_there for one in result.topics[0].partitions] == [0, 0]
-        assert on_target(java_oracle, broker, f"{topic}.back") == written
-        asyncio.run(KafkaAdmin(settings_of(broker.bootstrap)).delete_topic(f"{topic}.back"))
-
-
 # --- what goes wrong
-
-
-@pytest.mark.parametrize("when", ["meanwhile", "at the end"])
-def test_a_stranger_in_the_target_is_noticed(
-    broker: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    archived(broker, topic, site, [500, 60])
-    sent = 0
-
-    async def with_company(
-        client: KafkaClient, name: str, partition: int, batch: bytes, timeout_ms: int
-    ) -> ProduceAnswer:
-        nonlocal sent
-        sent += partition == 0
-        answer = await produce(client, name, partition, batch, timeout_ms)
-        at_end = answer.base_offset + int.from_bytes(batch[57:61], "big") == 500
-        if partition == 0 and (sent == 2 if when == "meanwhile" else at_end):
-            await asyncio.to_thread(
-                produce_raw, broker.bootstrap, name, [encode(batch_of([Rec(0, NOW_MS, 0, b"s", b"")]))]
-            )
-        return answer
-
-    monkeypatch.setattr(archiver.restore.fill.sending, "produce", with_company)
-    (restored,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
-    (wrong,) = restored.errors
-    assert (wrong.partition, wrong.exit_code) == (0, 3)
-    assert f"{topic}.back-0" in wrong.error
-    assert "someone else wrote" in wrong.error
-
-    monkeypatch.setattr(archiver.restore.fill.sending, "produce", produce)
-    (again,) = site.restore(broker.bootstrap, batch_bytes=3000, rename=[f"{topic}={topic}.back"]).topics
-    (wrong,) = again.errors
-    assert (wrong.partition, wrong.exit_code) == (0, 3), wrong.error
-
-
-def test_damaged_objects_stop_only_their_partitions(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    written = archived(broker_41, topic, site, [300] * 6)
-    keys = {partition: keys_in(site.bucket, f"topics/{topic}/partition={partition}/") for partition in range(6)}
-    assert {len(some) for some in keys.values()} == {3}
-    client = s3_client(site.bucket)
-
-    def replace_object(key: str, change: int, metadata: Mapping[str, str] | None = None) -> None:
-        found = client.get_object(Bucket=site.bucket.name, Key=key)
-        content = bytearray(found["Body"].read())
-        if change:
-            content[change] ^= 0x10
-        else:
-            del content[len(content) // 2 :]
-        client.put_object(
-            Bucket=site.bucket.name, Key=key, Body=bytes(content), Metadata={**found["Metadata"], **(metadata or {})}
-        )
-
-    replace_object(keys[0][1], -200)  # a flipped bit in the last block
-    replace_object(keys[1][1], 0)  # cut
-    client.delete_object(Bucket=site.bucket.name, Key=keys[2][1])  # missing
-    replace_object(keys[3][2], -1, {"archiver-next": "five"})  # facts that cannot be
-    replace_object(keys[4][0], 20)  # a flipped bit in the Avro header
-
-    (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
-    assert {one.partition: one.exit_code for one in restored.errors} == dict.fromkeys(range(5), 3)
-    errors = {one.partition: one.error for one in restored.errors}
-    for partition, index in ((0, 1), (1, 1), (3, 2), (4, 0)):
-        assert keys[partition][index] in errors[partition]
-    assert f"{topic}-2: offsets 100-199 are missing" in errors[2]
-    assert on_target(java_oracle, broker_41, f"{topic}.back")[5] == written[5]
-    assert configs_of(broker_41, f"{topic}.back")["retention.ms"] == "-1"
 
 
 def test_what_was_refused_comes_back_when_it_is_mended(
@@ -747,33 +513,6 @@ def test_an_object_that_goes_during_the_restore_is_named(
     (wrong,) = restored.errors
     assert (wrong.exit_code, key in wrong.error) == (3, True)
     assert "another --id" in wrong.error  # this one goes on as it was planned
-
-
-def test_what_is_refused_when_the_next_object_is_gone_is_told_alone(
-    broker_41: Broker,
-    topic: str,
-    site: ArchiveSite,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """What the reader met ahead of the batch that was sent is nobody's any more."""
-    archived(broker_41, topic, site, [3], records=1)
-    key = keys_in(site.bucket, f"topics/{topic}/")[2]
-
-    async def refuse(*_: object) -> ProduceAnswer:
-        return ProduceAnswer(outcome=ProduceOutcome.FATAL, base_offset=-1, error_code=87, message="not this one")
-
-    def delete_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
-        s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
-        return run_here(spark, tasks, run_task)
-
-    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", delete_and_run)
-    monkeypatch.setattr(archiver.restore.fill.sending, "produce", refuse)
-    (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"], batch_bytes=1).topics
-    (wrong,) = restored.errors
-    assert "not this one" in wrong.error
-    gc.collect()  # asyncio tells of an error that nobody has looked at when it goes
-    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_restore_goes_on_with_its_plan_when_the_archive_has_grown(

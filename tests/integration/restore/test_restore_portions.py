@@ -1,8 +1,7 @@
 """A restore of many topics, of which some cannot be had: the others are filled, finished and told, and it says how to go on."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,10 +15,9 @@ from archiver.restore.plan.task import RestoreTask, TaskReport
 from archiver.restore.targets.target_configs import TargetConfigs
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
-from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import delete_topic, with_client
 from tests.support.round_trip import ArchiveSite, run_here
-from tests.support.target_topics import Partitions, archived, configs_of, foreign_topic, on_target, records_of
+from tests.support.target_topics import Partitions, archived, foreign_topic, log_of, records_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3]
 
@@ -28,8 +26,8 @@ Done = tuple[int, Any, list[str]]  # exit code, JSON, what it complains of
 
 @pytest.fixture
 def names(broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> dict[str, Partitions]:
-    """Three archived topics, the largest first: it is a portion of its own."""
-    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", 1)
+    """Three archived topics, the largest first; each that is purged is a portion of its own."""
+    monkeypatch.setattr(archiver.restore.targets.targets, "_PURGED_AT_ONCE", 1)
     wanted = {f"{topic}.{name}": records_of(count) for name, count in (("a", 90), ("b", 20), ("c", 10))}
     return {name: archived(broker_41, name, site, records, compression_type="lz4") for name, records in wanted.items()}
 
@@ -50,85 +48,6 @@ def assert_way_on(line: str, restore_id: str) -> None:
     assert line.endswith(f" --id {restore_id}")
 
 
-def after_the_first_portion(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
-    prepare: Callable[..., Awaitable[list[RestoreTask]]] = archiver.spark.restore_job._Restore._prepare
-    portions = 0
-
-    async def prepare_and_then(*arguments: Any, **named: Any) -> list[RestoreTask]:  # noqa: ANN401
-        nonlocal portions
-        found = await prepare(*arguments, **named)
-        portions += 1
-        if portions == 1:
-            await asyncio.to_thread(then)
-        return found
-
-    monkeypatch.setattr(archiver.spark.restore_job._Restore, "_prepare", prepare_and_then)
-
-
-def test_what_was_filled_is_finished_and_told_when_the_others_are_refused(
-    broker_41: Broker,
-    topic: str,
-    site: ArchiveSite,
-    names: dict[str, Partitions],
-    java_oracle: JavaOracle,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Somebody fills a target of the second portion while the first one is being filled."""
-    first, *others = names
-    after_the_first_portion(monkeypatch, lambda: foreign_topic(broker_41, f"{others[0]}.back", 3))
-    code, found, lines = restore(site, broker_41, topic, capsys)
-    assert code == 2
-    assert [(one["source"], one["is_finished"]) for one in found["topics"]] == [(first, True)]
-    assert found["not_begun"] == [f"{name}.back" for name in others]
-    assert f"target topic {others[0]}.back is not empty" in found["failure"]
-    assert lines[0] == found["failure"]
-    assert_way_on(lines[1], found["id"])
-    assert on_target(java_oracle, broker_41, f"{first}.back") == names[first]
-    assert configs_of(broker_41, f"{first}.back")["compression.type"] == "lz4"
-    assert "segment.ms" not in configs_of(broker_41, f"{first}.back")
-
-    delete_topic(broker_41.bootstrap, f"{others[0]}.back")
-    code, found, lines = restore(site, broker_41, topic, capsys, "--id", found["id"])
-    assert (code, lines, found["failure"], found["not_begun"]) == (0, [], None, [])
-    for name, written in names.items():
-        assert on_target(java_oracle, broker_41, f"{name}.back") == written
-
-
-def test_topics_that_are_to_be_first_are_in_the_first_portion(
-    broker_41: Broker,
-    topic: str,
-    site: ArchiveSite,
-    names: dict[str, Partitions],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    targets, there = [f"{name}.back" for name in names], dict[str, object]()
-    after_the_first_portion(
-        monkeypatch, lambda: there.update(with_client(broker_41.bootstrap, lambda it: it.describe_topics(targets)))
-    )
-    code, found, _ = restore(site, broker_41, topic, capsys, "--first", rf"{topic}\.c")
-    assert (code, [*there]) == (0, [f"{topic}.c.back"])
-    assert {one["is_finished"] for one in found["topics"]} == {True}
-
-
-def test_what_is_refused_before_anything_is_filled_is_told_in_json_too(
-    broker_41: Broker,
-    topic: str,
-    site: ArchiveSite,
-    names: dict[str, Partitions],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    first, *_ = names
-    foreign_topic(broker_41, f"{first}.back", 3)
-    code, found, lines = restore(site, broker_41, topic, capsys, "--id", "mine")
-    assert (code, found["id"], found["topics"], found["records"]) == (2, "mine", [], 0)
-    assert f"target topic {first}.back is not empty" in found["failure"]
-    assert lines[0] == found["failure"]
-    assert lines[1].startswith("restore mine is not done; ")
-    assert len(lines) == 2
-
-
 def test_spark_that_dies_with_the_second_portion_hides_nothing(
     broker_41: Broker,
     topic: str,
@@ -138,6 +57,8 @@ def test_spark_that_dies_with_the_second_portion_hides_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     first, *others = names
+    for name in names:
+        foreign_topic(broker_41, f"{name}.back", 3)
     portions = 0
 
     def die_later(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
@@ -148,13 +69,18 @@ def test_spark_that_dies_with_the_second_portion_hides_nothing(
         return run_here(spark, tasks, run_task)
 
     monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", die_later)
-    code, found, lines = restore(site, broker_41, topic, capsys)
-    assert (code, lines[0]) == (4, "Spark's JVM died; run the same command again")
+    code, found, lines = restore(site, broker_41, topic, capsys, "--purge-target")
+    assert (code, lines[0], found["not_begun"]) == (
+        4,
+        "Spark's JVM died; run the same command again",
+        [f"{others[1]}.back"],
+    )
     assert_way_on(lines[1], found["id"])
     assert [(one["source"], one["is_finished"]) for one in found["topics"]] == [
-        (first, True), (others[0], False), (others[1], False)
+        (first, True), (others[0], False)
     ]  # fmt: skip
-    assert restore(site, broker_41, topic, capsys)[0] == 0
+    assert log_of(broker_41, f"{others[1]}.back") == (0, 3)
+    assert restore(site, broker_41, topic, capsys, "--purge-target")[0] == 0
 
 
 def test_what_is_whole_is_told_when_its_configs_cannot_be_set_now(

@@ -9,9 +9,6 @@ import pytest
 import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
 from archiver.codec.selection import LAST_LONG, NO_TIMESTAMP, TopicSelection
-from archiver.errors import UsageError
-from archiver.kafka.brokers.client import KafkaClient
-from archiver.kafka.records.produce import ProduceAnswer, produce
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
@@ -156,44 +153,6 @@ def test_damage_is_skipped_only_when_asked_and_told_exactly(
     assert dict(java_oracle.consume(broker_41.bootstrap, target).records) == expected
 
 
-def test_an_object_that_is_mended_half_way_stays_left_out(
-    broker_41: Broker,
-    topic: str,
-    site: ArchiveSite,
-    java_oracle: JavaOracle,
-    source: Rows,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client = s3_client(site.bucket)
-    key = keys_in(site.bucket, f"topics/{topic}/partition=0/")[0]
-    whole = client.get_object(Bucket=site.bucket.name, Key=key)
-    content = whole["Body"].read()
-    client.put_object(Bucket=site.bucket.name, Key=key, Body=content[:-20], Metadata=whole["Metadata"])
-    sent = 0
-
-    async def mends(client_: KafkaClient, name: str, partition: int, batch: bytes, timeout_ms: int) -> ProduceAnswer:
-        nonlocal sent
-        sent += 1
-        if sent == 3:
-            client.put_object(Bucket=site.bucket.name, Key=key, Body=content, Metadata=whole["Metadata"])
-            raise Killed
-        return await produce(client_, name, partition, batch, timeout_ms)
-
-    wanted = TopicSelection(partitions=frozenset({0}))
-    with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.fill.sending, "produce", mends)
-        with pytest.raises(Killed):
-            site.restore(
-                broker_41.bootstrap, rename=[f"{topic}={topic}.back"], wanted=wanted, skips_damage=True, batch_bytes=500
-            )
-    (restored,) = site.restore(
-        broker_41.bootstrap, rename=[f"{topic}={topic}.back"], wanted=wanted, skips_damage=True, batch_bytes=500
-    ).topics
-    assert restored.errors == ()
-    expected = [replace(row, offset=at) for at, row in enumerate(source[0][30:])]
-    assert dict(java_oracle.consume(broker_41.bootstrap, f"{topic}.back").records)[0] == expected
-
-
 def test_a_restore_keeps_to_its_rate(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     """Many small partitions, each a single batch, keep to it as well as a large one."""
     create_topic(broker_41.bootstrap, topic, 11, KEEP_ALL)
@@ -207,28 +166,3 @@ def test_a_restore_keeps_to_its_rate(broker_41: Broker, topic: str, site: Archiv
     assert slow.topics[0].records == 1000
     assert large.seconds > 0.9  # half a MB that no codec makes smaller
     assert sum(one.seconds for one in small) > 0.9
-
-
-def test_what_cannot_be_asked_for_together_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    create_topic(broker_41.bootstrap, topic, 1, KEEP_ALL)
-    produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 3)))], 0)
-    site.back_up(broker_41.bootstrap, topic)
-    site.write_config(broker_41.bootstrap, topic)
-    site.write_target(broker_41.bootstrap)
-    for options, message in (
-        (["--from", "200000000000", "--until", "100000000000"], "the range ends before it begins"),
-        (["--partitions", "a"], "--partitions: 'a' is not like 3 or 3-5"),
-        (["--offsets", "0:9-5"], "--offsets: '0:9-5': each partition once"),
-        (["--from", "2026-01-01T00:00:00"], "--from"),
-        (["--rate", "5xB"], "'5xB' is not like"),
-        (
-            ["--partitions", "0,7", "--dry-run"],
-            "--partitions: no topic that is restored has partition 7; they have 0 to 0",
-        ),
-    ):
-        done = site.run_within("restore", "--target", "target.yaml", *options)
-        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
-    with pytest.raises(UsageError, match="no archived topic"):
-        site.restore(broker_41.bootstrap, topics="nothing")
-    with pytest.raises(UsageError, match="--offsets: no topic that is restored has partition 9"):
-        site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.x"], wanted=TopicSelection(offsets={9: (0, 5)}))

@@ -1,10 +1,9 @@
 """Targets that a restore creates, goes behind, or replaces: what they are given, what is refused, and that nothing is lost in silence."""
 
 import asyncio
-import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from confluent_kafka import Consumer, TopicPartition
 
 import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
-import archiver.restore.targets.target_creation
 import archiver.restore.targets.targets
 import archiver.spark.restore_job
 from archiver.archive.segments.record_counts import Count
@@ -33,13 +31,14 @@ from archiver.restore.plan.restore_notes import RestoreNotes
 from archiver.restore.plan.restore_plan import FILL_CONFIGS
 from archiver.restore.plan.task import RestoreTask, TaskReport
 from archiver.restore.report.restore_report import TopicReport
+from archiver.restore.targets.targets import TargetReview, Targets
 from tests.support.brokers import Broker, StartBroker
 from tests.support.cluster import broker_cluster
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, settings_of, with_client
-from tests.support.produce_doubles import Killed, MeetingProduce, MortalProduce
+from tests.support.produce_doubles import Killed, MeetingProduce
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, run_here
 from tests.support.target_topics import (
@@ -132,13 +131,16 @@ def test_retention_comes_back_when_asked_for_and_what_it_costs_is_told(
     old, new = records_of(40), records_of(30, first_ms=now_ms)
     archived(broker_41, topic, site, old, new, retention_ms="3600000", retention_bytes="500")
     kept = restored(site, eager_broker, topic)
-    assert (kept.expiring, kept.retention) == (None, "")
+    assert (kept.finish.expiring, kept.finish.retention) == (None, "")
     assert kept.retention_command.endswith("--add-config retention.bytes=500,retention.ms=3600000")
     delete_topic(eager_broker.bootstrap, f"{topic}.back")
 
     report = restored(site, eager_broker, topic, retention=Retention.ARCHIVED)
-    assert (report.expiring, report.retention) == (Count(40, 40), "retention.ms=3600000,retention.bytes=500")
-    assert (report.retention_command, report.errors, report.oversized) == ("", (), 2)
+    assert (report.finish.expiring, report.finish.retention) == (
+        Count(40, 40),
+        "retention.ms=3600000,retention.bytes=500",
+    )
+    assert (report.retention_command, report.errors, report.finish.oversized) == ("", (), 2)
     until(lambda: log_of(eager_broker, f"{topic}.back", 0) == (40, 40))  # as was told
     assert log_of(eager_broker, f"{topic}.back", 1) == (0, 30)
 
@@ -186,24 +188,6 @@ def test_records_are_not_appended_again_when_the_claims_are_lost(
     assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
 
 
-def test_what_goes_behind_goes_on_where_it_was_cut(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = archived(broker, topic, site, records_of(1500))
-    there = foreign_topic(broker, f"{topic}.back", 33)
-    mortal = MortalProduce(seed=3)
-    monkeypatch.setattr(archiver.restore.fill.sending, "produce", mortal)
-    deaths = 0
-    for lifetime in (1, 2, 1, 9, 10**6):
-        mortal.live(lifetime)
-        try:
-            appended(site, broker, topic, batch_bytes=1000)
-        except Killed:
-            deaths += 1
-    assert deaths == 4
-    assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
-
-
 def test_two_runs_at_once_go_behind_once(
     broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,33 +200,6 @@ def test_two_runs_at_once_go_behind_once(
     assert [report.errors for report in reports] == [(), ()]
     assert len(meeting.senders) == 2
     assert on_target(java_oracle, broker_41, f"{topic}.back") == behind(there, ours)
-
-
-def test_a_topic_that_is_not_there_is_created_whatever_comes_between(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed before its plan was noted, it is known for one of ours all the same, and gets its configs in the end."""
-    ours = archived(broker_41, topic, site, records_of(50), cleanup_policy="compact")
-
-    def die(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RestoreNotes, "note_plans", die)
-        with pytest.raises(Killed):
-            appended(site, broker_41, topic)
-    assert configs_of(broker_41, f"{topic}.back")["cleanup.policy"] == "delete"
-    report = appended(site, broker_41, topic)
-    assert (report.appends, report.errors) == (False, ())
-    assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
-    assert configs_of(broker_41, f"{topic}.back")["cleanup.policy"] == "compact"
-
-
-def test_another_number_of_partitions_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker_41, topic, site, records_of(5), records_of(5))
-    foreign_topic(broker_41, f"{topic}.back", 3)
-    (problem,) = refused(site, broker_41, topic, existing=Existing.APPEND)
-    assert f"{topic}.back has 1 partition, the archive 2" in problem
 
 
 def test_an_open_transaction_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
@@ -305,77 +262,6 @@ def test_who_else_writes_behind_is_noticed(
 
 
 # --- what an existing topic would eat, change or refuse
-
-
-def test_each_config_that_would_do_harm_is_named(broker: Broker, topic: str, site: ArchiveSite) -> None:
-    """And nothing is written; with the value that is named instead, it is restored."""
-    now_ms = time.time_ns() // 1_000_000
-    large = random.Random(5).randbytes(1_500_000)
-    first = [*records_of(39), Rec(39, NOW_MS + 39, 0, b"large", large)]
-    future = records_of(10, first_ms=now_ms + 7_200_000)
-    ours = archived(broker, topic, site, first, [*records_of(30, first_ms=now_ms), *future])
-    foreign_topic(broker, f"{topic}.back", 4, 4)
-    lenient = {"message_timestamp_after_max_ms": str(2**63 - 1), "max_message_bytes": "24000000"}
-    harmful = {
-        "cleanup_policy": "compact",
-        "retention_ms": "3600000",
-        "retention_bytes": "500",
-        "max_message_bytes": "1000000",
-        "segment_bytes": "1048576",
-        "message_timestamp_before_max_ms": "3600000",
-        "message_timestamp_after_max_ms": "3600000",
-        "message_timestamp_type": "LogAppendTime",
-    }
-    said = {
-        "cleanup.policy": "would drop those of the 80 records",
-        "retention.ms": "delete 40 of the 80 records, which are older",
-        "retention.bytes": "2 of 2 partitions get more, partition 0 up to 1,5",
-        "max.message.bytes": "is too small for the largest record, of 1,500,005 bytes",
-        "segment.bytes": "is too small for the largest record, of 1,500,005 bytes",
-        "message.timestamp.before.max.ms": "refuse 40 of the 80 records, which are older",
-        "message.timestamp.after.max.ms": "refuse 1 to 19 of the 80 records, which are further in the future",
-        "message.timestamp.type": "would replace the timestamps of all 80 records",
-    }
-    for name, value in harmful.items():
-        set_configs(broker, f"{topic}.back", **{name: value})
-        (problem,) = refused(site, broker, topic, existing=Existing.APPEND)
-        dotted = name.replace("_", ".")
-        assert problem.startswith(f"{topic}.back: {dotted}={value} ")
-        assert said[dotted] in problem
-        instead = problem.partition(f"--add-config {dotted}=")[2].partition("`")[0]
-        set_configs(broker, f"{topic}.back", **{name: lenient.get(name, instead)})
-    together = {name: harmful[name] for name in ("retention_ms", "max_message_bytes")}
-    set_configs(broker, f"{topic}.back", **together)
-    assert len(refused(site, broker, topic, existing=Existing.APPEND)) == 2
-    assert [log_of(broker, f"{topic}.back", number) for number in (0, 1)] == [(0, 4), (0, 4)]
-    set_configs(broker, f"{topic}.back", retention_ms="-1", **lenient)
-    report = appended(site, broker, topic)
-    assert (report.errors, report.records) == ((), sum(map(len, ours.values())))
-
-
-def test_the_older_limit_of_timestamps_is_named(broker_39: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker_39, topic, site, records_of(40))
-    create_topic(
-        broker_39.bootstrap,
-        f"{topic}.back",
-        1,
-        {"message.timestamp.difference.max.ms": "3600000"} | {"retention.ms": "-1"},
-    )
-    (problem,) = refused(site, broker_39, topic, existing=Existing.APPEND)
-    assert "message.timestamp.difference.max.ms=3600000 would have the brokers refuse 40 of the 40" in problem
-
-
-@pytest.mark.parametrize("random_bytes", [5000, 50])
-def test_batches_are_as_small_as_the_topic_wants_them(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, random_bytes: int
-) -> None:
-    """Whatever a broker makes of them: this one unpacks them again, also those that were small when they were sent."""
-    rng = random.Random(6)
-    rows = [Rec(at, NOW_MS + at, 0, None, rng.randbytes(random_bytes).ljust(5000)) for at in range(200)]
-    ours = archived(broker, topic, site, rows)
-    there = foreign_topic(broker, f"{topic}.back", 3, max_message_bytes="200000", compression_type="uncompressed")
-    assert appended(site, broker, topic).errors == ()
-    assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
 
 
 # --- never a silent loss
@@ -466,7 +352,7 @@ def test_a_purged_target_is_made_anew(broker: Broker, topic: str, site: ArchiveS
 # Each effect of a restore that purges, in their order, and where it is done.
 EFFECTS = [
     (RestoreNotes, "note_replaced"),
-    (archiver.restore.targets.target_creation, "delete_topics_by_id"),
+    (archiver.restore.targets.targets, "delete_topics_by_id"),
     (KafkaAdmin, "create_topics"),
     (KafkaAdmin, "alter_configs_of_topics"),
     (RestoreNotes, "note_plans"),
@@ -503,7 +389,7 @@ def test_what_this_restore_has_filled_is_never_purged(
         deleted.extend(topic_ids.values())
         await delete_topics_by_id(client, topic_ids, tell)
 
-    monkeypatch.setattr(archiver.restore.targets.target_creation, "delete_topics_by_id", watched)
+    monkeypatch.setattr(archiver.restore.targets.targets, "delete_topics_by_id", watched)
     for number, (place, effect) in enumerate(EFFECTS):
         name = f"{topic}.{number}"
         foreign_topic(broker_41, name, 7)
@@ -527,13 +413,14 @@ def test_two_runs_at_once_purge_once(
     ours = archived(broker_41, topic, site, records_of(300), records_of(10))
     foreign_topic(broker_41, f"{topic}.back", 7, 7)
     gate = threading.Barrier(2)
-    check: Callable[..., Awaitable[None]] = archiver.restore.targets.targets.Targets.check
+    review = Targets.review
 
-    async def check_together(*arguments: Any) -> None:  # noqa: ANN401
-        await check(*arguments)
+    async def review_together(*arguments: Any) -> TargetReview:  # noqa: ANN401
+        found = await review(*arguments)
         gate.wait(60)
+        return found
 
-    monkeypatch.setattr(archiver.restore.targets.targets.Targets, "check", check_together)
+    monkeypatch.setattr(Targets, "review", review_together)
     with ThreadPoolExecutor(2) as pool:
         reports = list(
             pool.map(lambda _: restored(site, broker_41, topic, existing=Existing.PURGE, batch_bytes=500), range(2))
@@ -542,11 +429,9 @@ def test_two_runs_at_once_purge_once(
     assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
 
 
-@pytest.mark.parametrize("first_topics", [16, 1], ids=["one portion", "later portion"])
 def test_what_cannot_be_created_is_known_before_anything_is_purged(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, first_topics: int
+    broker_41: Broker, topic: str, site: ArchiveSite
 ) -> None:
-    monkeypatch.setattr(archiver.restore.targets.targets, "_FIRST_TOPICS", first_topics)
     there, other = f"{topic}.there", f"{topic}.a_b"
     for name in (topic, f"{topic}.1", f"{topic}.2"):
         archived(broker_41, name, site, records_of(10))

@@ -15,7 +15,7 @@ from archiver.archive.format.fact_model import FactModel
 from archiver.errors import TargetError
 from archiver.restore.plan.claims import PartitionClaim
 from archiver.restore.plan.request import Existing
-from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.targets.target_configs import TargetConfigs
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_39, KAFKA_41, Broker, StartBroker
 from tests.support.cluster import cut_log
@@ -155,7 +155,7 @@ def test_a_log_that_has_lost_what_was_verified(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(RestoreNotes, "note_finished", die)
+        patch.setattr(TargetConfigs, "set_archived", die)
         with pytest.raises(Killed):
             restored(site, broker, topic, batch_bytes=300)
     broker.stop()
@@ -230,7 +230,7 @@ def test_what_was_filled_up_again_is_verified_only_when_it_is_whole(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(RestoreNotes, "note_finished", die)
+        patch.setattr(TargetConfigs, "set_archived", die)
         with pytest.raises(Killed):
             restored(site, broker, topic, batch_bytes=300)
     broker.stop()

@@ -121,7 +121,7 @@ def restored(
     """All records that a restore reads. Raises what it would refuse, or its tasks would."""
     request = request_of(wanted, skips_damage=skips_damage)
     archive = read_archive(Archive(store, LAYOUT), use=use, reads=request.wanted.of)
-    (topic,) = plan_restore(archive, {SOURCE.topic: "target"}, request).topics
+    (topic,) = plan_restore(archive, {SOURCE.topic: "target"}, request)
     partition = topic.partitions[SOURCE.partition]
     if partition.problem:
         raise UsageError(partition.problem)

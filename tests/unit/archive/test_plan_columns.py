@@ -138,7 +138,7 @@ def plan_of(found: PartitionInventory, selection: Selection, skips: bool) -> Par
         until_ms=selection.until_ms,
     )
     topic = ArchivedTopic(topic="t", life=1, fact=None, partitions={3: found}, damaged={}, other_lives=())
-    return plan_restore([topic], {"t": "t"}, RestoreRequest(wanted=wanted, skips_damage=skips)).topics[0].partitions[3]
+    return plan_restore([topic], {"t": "t"}, RestoreRequest(wanted=wanted, skips_damage=skips))[0].partitions[3]
 
 
 @given(piles(), selections, times, times)

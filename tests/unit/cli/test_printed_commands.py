@@ -60,7 +60,7 @@ def told(topic: TopicPlan, bootstrap: str = "a:1") -> TopicReport:
     """What a restore tells in the end of a topic that is whole."""
     cluster = KafkaSettings.parse({"bootstrap.servers": bootstrap}).for_tools()
     return TopicReport(
-        source=topic.source, life=0, target=topic.target, partitions=(), is_finished=True, left_out_configs=(),
+        source=topic.source, life=0, target=topic.target, partitions=(), is_finished=True,
         retention_command=retention_command(topic, Retention.UNLIMITED, cluster),
         strange_retention=strange_retention(topic),
     )  # fmt: skip

@@ -53,7 +53,6 @@ def test_each_failure_is_told_and_counts(
         partitions=tuple(sources),
         retention_command="",
         is_finished=not exit_code,
-        left_out_configs=(),
         target_partitions=tuple(targets),
     )
     result = RestoreResult(restore_id="r", seconds=2.0, filling_seconds=1.0, topics=[topic])

@@ -8,6 +8,7 @@ from archiver.cli.verify import verify_lines
 from archiver.process.output.text import spell_count
 from archiver.restore.plan.task import TaskReport
 from archiver.restore.report.restore_report import RestoreResult, TopicReport
+from archiver.restore.targets.target_configs import Finish
 from archiver.spark.verify import VerifyResult
 from archiver.upkeep.object_check import Level
 from archiver.upkeep.verify import ListingReport
@@ -49,8 +50,7 @@ def test_results_of_one_topic() -> None:
         partitions=(TaskReport(target_topic="t", partition=0, records=1, bytes=5),),
         retention_command="",
         is_finished=True,
-        left_out_configs=(),
-        oversized=1,
+        finish=Finish(oversized=1),
     )
     restored = RestoreResult(restore_id="r", seconds=2.0, filling_seconds=1.0, topics=[topic])
     assert list(restore_lines(restored))[2:] == [

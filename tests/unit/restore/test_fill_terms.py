@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from archiver.errors import KafkaError
 from archiver.kafka.brokers.cluster import Refusal
 from archiver.kafka.brokers.codes import Code, broker_error
+from archiver.restore.plan.request import RestoreRequest, Retention
+from archiver.restore.plan.restore_plan import FILL_CONFIGS, TopicPlan
 from archiver.restore.targets.fill_terms import Accepted, accepted
+from archiver.restore.targets.target_configs import final_changes
 
 Configs = Mapping[str, str]
 WANTED = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": "2147483647", "segment.ms": "9"}
@@ -56,7 +59,7 @@ def test_each_topic_gets_what_the_cluster_accepts_for_it() -> None:
         most = {"a": 2**31, "b": 900, "c": 700}[name]
         return "too large" if int(configs.get("max.message.bytes", 0)) > most else ""
 
-    agreed, refused = Cluster(wrong).settle(["a", "b", "c"])
+    agreed, refused = Cluster(wrong, Code.INVALID_CONFIG).settle(["a", "b", "c"])
     assert ({name: len(one.configs) for name, one in agreed.items()}, refused) == ({"a": 4, "b": 3, "c": 3}, {})
 
 
@@ -96,3 +99,17 @@ def test_other_refusals_are_final() -> None:
     agreed, refused = cluster.settle(["a", "b"])
     assert (list(agreed), list(refused), cluster.asked) == (["a"], ["b"], [2])
     assert isinstance(refused["b"], KafkaError)
+
+
+def test_only_what_the_fill_has_set_is_taken_back_in_the_end() -> None:
+    topic = TopicPlan(
+        source="t", life=0, target="t", partitions=(), final_configs={"segment.ms": "5", "gone": "1"},
+        archived_retention={"retention.bytes": "7"},
+    )  # fmt: skip
+    own = {**FILL_CONFIGS, "segment.bytes": "1000", "retention.ms": "60"}  # the cluster refused these two
+    known = {*FILL_CONFIGS, "segment.bytes"}
+    kept = {"segment.bytes", "segment.ms", "retention.ms", "retention.bytes"}
+    changes = {"segment.ms": "5"} | dict.fromkeys(FILL_CONFIGS.keys() - kept)
+    assert final_changes(topic, known, own, RestoreRequest()) == changes
+    archived = final_changes(topic, known, own, RestoreRequest(retention=Retention.ARCHIVED))
+    assert archived == changes | {"retention.ms": None, "retention.bytes": "7"}

@@ -53,7 +53,7 @@ def plan_of(objects: int = OBJECTS, partitions: int = 2, problem: str = "") -> T
     topic = ArchivedTopic(
         topic="orders", life=1, fact=None, partitions=found, damaged={1: [problem] if problem else []}, other_lives=()
     )
-    return plan_restore([topic], {"orders": "copy"}).topics[0]
+    return plan_restore([topic], {"orders": "copy"})[0]
 
 
 @pytest.fixture(autouse=True)
@@ -154,31 +154,6 @@ def test_the_same_plan_puts_the_same_pieces() -> None:
         note(store, plan_of())
     note(store, plan_of())
     assert len(store.objects) == 13
-
-
-def test_a_plan_of_an_earlier_version_goes_on() -> None:
-    """As it was written: all parts and facts of all partitions in one."""
-    store, plan = MemoryStore(), plan_of(problem="one is damaged")
-    as_it_was = {
-        "format": 1, "target_topic_id": "A", "terms": TERMS, "source": "orders", "life": 1, "target": "copy",
-        "final_configs": {}, "archived_retention": {}, "appends": False,
-        "partitions": [
-            {
-                "partition": one.partition, "records": one.records, "stored_bytes": one.stored_bytes,
-                "selection": {"first_offset": 0, "last_offset": 2**63 - 1, "from_ms": -(2**63), "until_ms": 2**63 - 1},
-                "selection_digest": one.selection_digest, "problem": one.problem, "missing": [],
-                "parts": [[part.object_key, part.from_offset, part.until_offset, part.next_offset, None] for part in one.parts],
-                "facts": [list(facts) for facts in one.facts],
-            }
-            for one in plan.partitions
-        ],
-    }  # fmt: skip
-    append_fact(Archive(store, LAYOUT), "restores/mine/copy/plan", lambda _: as_it_was)
-    assert noted(store) == plan
-    mended = replace(plan, partitions=tuple(replace(one, problem="") for one in plan.partitions))
-    assert plan.has_problems
-    assert note(store, mended) == mended
-    assert noted(store) == mended
 
 
 @pytest.mark.parametrize("are_columns", [False, True])

@@ -18,7 +18,7 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.process.values.columns import Chain, Numbers, Texts
 from archiver.restore.plan.plan_check import PlanCheck
 from archiver.restore.plan.request import RestoreRequest
-from archiver.restore.plan.restore_plan import PartitionPlan, RestorePlan, TopicPlan, plan_restore
+from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan, plan_restore
 from tests.support.segments import facts_of
 
 LAYOUT = Layout("archive")
@@ -36,7 +36,7 @@ def plan_of(older: Sequence[Segment], newer: Sequence[Segment]) -> TopicPlan:
     """A partition that goes on in a second life."""
     found: PartitionInventory = arrange(older).until_offset(10 * HALF).then(arrange(newer).from_offset(10 * HALF))
     topic = ArchivedTopic(topic="orders", life=1, fact=None, partitions={0: found}, damaged={}, other_lives=())
-    return plan_restore([topic], {"orders": "copy"}).topics[0]
+    return plan_restore([topic], {"orders": "copy"})[0]
 
 
 def plain(life: int, first: int, stop: int) -> list[Segment]:
@@ -75,7 +75,7 @@ def test_what_became_of_an_archive_since_is_no_lie(are_rows: bool) -> None:
     # It went on; some objects are gone; some were merged, and the plain ones are not read any more.
     longer = plan_of(plain(0, 0, HALF), plain(1, HALF, OBJECTS + 5))
     assert believed(noted, longer) == noted
-    (told,) = check.check_plans([noted], lambda _wave, _life, _pins: RestorePlan(topics=(longer,))).notes
+    (told,) = check.check_plans([noted], lambda _wave, _life, _pins: [longer]).notes
     records = sum(1 + 10 * at % 7 for at in range(OBJECTS, OBJECTS + 5))
     assert f"has 5 objects with {records} records behind that" in told
     gone = plan_of([*plain(0, 0, 3), *plain(0, 6, HALF)], plain(1, HALF, OBJECTS))

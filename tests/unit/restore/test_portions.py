@@ -1,36 +1,33 @@
-"""In which portions the topics of a restore are created and filled."""
+"""In which portions the topics of a restore are purged, created and filled."""
+
+from typing import Any, cast
 
 import pytest
 
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.kafka.login.settings import KafkaSettings
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_notes import RestoreNotes
 from archiver.restore.plan.restore_plan import TopicPlan
-from archiver.restore.targets.targets import cut_into_portions
+from archiver.restore.purge.purge import Purge
+from archiver.restore.targets.targets import Targets
+from tests.support.memory_store import MemoryStore
 
 
 def topic(name: str) -> TopicPlan:
     return TopicPlan(source=name, life=0, target=name, partitions=(), final_configs={}, archived_retention={})
 
 
-@pytest.mark.parametrize(
-    ("purged", "others", "sizes"),
-    [
-        (0, 16, [16]),
-        (8, 16, [24]),
-        (0, 17, [16, 1]),
-        (0, 1000, [16, 984]),
-        (9, 3, [3, 8, 1]),
-        (20, 40, [16, 24, 8, 8, 4]),
-        (3, 17, [16, 1, 3]),
-    ],
-)
-def test_first_portion_is_small_and_few_topics_are_purged_in_each(purged: int, others: int, sizes: list[int]) -> None:
-    deleted, created = (
-        {f"{kind}{number:04}" for number in range(count)} for kind, count in (("p", purged), ("o", others))
-    )
-    topics = [topic(name) for name in sorted(deleted | created, key=lambda name: (name[1:], name[0]))]
-    portions = cut_into_portions(topics, deleted)
+@pytest.mark.parametrize(("purged", "others", "sizes"), [(0, 1000, [1000]), (8, 16, [24]), (17, 3, [11, 8, 1])])
+def test_few_topics_are_purged_in_each_portion(purged: int, others: int, sizes: list[int]) -> None:
+    names = [f"p{number:02}" for number in range(purged)]
+    notes = RestoreNotes(Archive(MemoryStore(), Layout("p")), "mine", "c")
+    request = RestoreRequest(first="p16")
+    targets = Targets(KafkaSettings.parse({"bootstrap.servers": "none:9092"}), notes, request, cast("Any", None))
+    targets.purge = Purge(dict.fromkeys(names, "A"))
+    portions = targets.portions([*map(topic, names), *(topic(f"o{number}") for number in range(others))])
     assert [len(some) for some in portions] == sizes
-    names = [one.target for some in portions for one in some]
-    assert sorted(names) == sorted(deleted | created)
-    for kind in (deleted, created):  # in their order
-        assert [name for name in names if name in kind] == [one.target for one in topics if one.target in kind]
-    assert all(sum(one.target in deleted for one in some) <= 8 for some in portions)
+    assert all(sum(one.target in names for one in some) <= 8 for some in portions)
+    assert "p16" not in names or "p16" in [one.target for one in portions[0]]
+    assert len(notes.replaced(names)) == (purged if len(sizes) > 1 else 0)

@@ -10,6 +10,7 @@ from archiver.archive.format.layout import Layout
 from archiver.errors import NotWholeError
 from archiver.kafka.brokers.cluster import Replicas, TopicDescription
 from archiver.restore.fill.strangers import advice_for
+from archiver.restore.plan.claims import TargetClaims
 from archiver.restore.plan.plan_check import PlanCheck
 from archiver.restore.plan.request import RestoreRequest
 from archiver.restore.plan.restore_notes import RestoreNotes
@@ -68,8 +69,6 @@ def test_a_finished_target_without_its_other_notes_is_not_appended_to_again(appe
         RestoreRequest(),
         ArchivedLogs(notes.archive, "c"),
         cluster=(),
-        existing=None,
-        clock_ms=lambda: 0,
     )
     topic = TopicDescription(
         name=PLAN.target,
@@ -81,7 +80,9 @@ def test_a_finished_target_without_its_other_notes_is_not_appended_to_again(appe
         replicas=(1,) * len(ENDS),
     )
     survey = Survey(
-        plans={PLAN.target: replace(PLAN, appends=appends)}, claims={PLAN.target: {}}, found={PLAN.target: topic}
+        plans={PLAN.target: replace(PLAN, appends=appends)},
+        claims={PLAN.target: TargetClaims({})},
+        found={PLAN.target: topic},
     )
     assert surveyor._unverified_problems(survey, ()) == []
     notes.note_finished({PLAN.target: "A"})
