@@ -113,14 +113,14 @@ def run_fold(folds: Folds, plan: FoldPlan) -> MadeFold:
     return MadeFold(key=key, facts=facts, read=totals.records, size_bytes=size_bytes)
 
 
-def _above(topic: ArchivedTopic, number: int, start: int, until: int = MOST_OFFSET) -> PartitionInventory:
+def _above(topic: ArchivedTopic, number: int, start: int, until: int) -> PartitionInventory:
     """Return the objects between two offsets. Missing offsets behind the last object are included up to the end."""
     whole = topic.partitions.get(number, EMPTY_PARTITION)
     rest = whole.from_offset(start)
     return rest.below(until) if until < whole.end else rest
 
 
-def _refusal(topic: ArchivedTopic, folds: Folds, number: int, below: Below | None, until: int = MOST_OFFSET) -> str:
+def _refusal(topic: ArchivedTopic, folds: Folds, number: int, below: Below | None, until: int) -> str:
     """Return why the log above a fold, or the whole log, cannot be folded up to an offset; empty: it can."""
     start = 0 if below is None else below.next
     if start >= until:
