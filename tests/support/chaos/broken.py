@@ -58,11 +58,6 @@ BROKEN: Mapping[str, Sequence[Change]] = {
 # Trouble that lasts is told after four seconds, and not after fifteen: for tests that wait for it.
 SOON_LASTING = Change("backup/partition/feed.py", "LASTING_FAILURE_S: Final = 15.0", "LASTING_FAILURE_S: Final = 4.0")
 
-# A member that was stopped puts what it holds, whatever happened meanwhile.
-WITHOUT_VIGIL = (
-    Change("backup/service/run_backup.py", "SilenceCounter(backup.session_timeout_ms / 2000)", "SilenceCounter(1e9)"),
-)
-
 
 def make_overlay(folder: Path, changes: Sequence[Change]) -> Path:
     """Write the changed modules; returns the folder for PYTHONPATH."""

@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from tests.support.chaos.archive import segment_key
 from tests.support.chaos.fleet import Member, MemberError
-from tests.support.chaos.group import NotReachedError, Partition, wait_until
+from tests.support.chaos.group import Partition, wait_until
 from tests.support.chaos.plan import AT_REVOCATION, AT_STOP, Action, Step, plan_text
 from tests.support.chaos.scene import Scene
 from tests.support.chaos.traffic import Style, Topic
@@ -15,7 +14,7 @@ from tests.support.chaos.traffic import Style, Topic
 _MEMBERS = 2
 _MOVED_S = 90.0  # of two busy cores, on which others start clusters
 _REVOCATION_S = 6.0  # a member joins, and the armed one has to give something up
-_NEW_SEGMENTS = 2  # the second one lets the first be swept
+_NEW_SEGMENTS = 2
 
 
 class Director:
@@ -54,7 +53,6 @@ class Director:
             Action.JOIN: self._join,
             Action.LEAVE: self._leave,
             Action.ZOMBIE: self._zombie,
-            Action.SWEPT_ZOMBIE: self._swept_zombie,
             Action.RESTART_BROKER: self._restart_broker,
             Action.KILL_BROKER: self._kill_broker,
             Action.RESET_COMMITS: self._reset_commits,
@@ -104,35 +102,10 @@ class Director:
         self._move_on_without(member, partitions)
         self._wake(member)
 
-    def _swept_zombie(self, _: Step) -> None:
-        member, partitions = self._any_assigned_member()
-        keys = self._freeze_with_records(member, partitions)
-        self._move_on_without(member, partitions)
-        self._sweep_all(partitions, keys)
-        self._wake(member)
-
     def _any_assigned_member(self) -> tuple[Member, frozenset[Partition]]:
         member = self._any_member()
         self._scene.fleet.wait_assigned(member)
         return member, self._scene.cluster.partitions_of(member.name)
-
-    def _freeze_with_records(self, member: Member, partitions: frozenset[Partition]) -> set[str]:
-        """Stop a member that holds records, while no put of it is under way. The keys that it is about to write."""
-        fleet, watched = self._scene.fleet, self._scene.watched
-        keys: set[str] = set()
-
-        def is_holding() -> bool:
-            fleet.check()
-            fleet.freeze(member)
-            bases = member.held_bases()
-            ends = {partition: watched.end(partition) for partition in partitions} if bases else {}
-            keys.update(segment_key(partition, end) for partition, end in ends.items() if (partition[1], end) in bases)
-            if not keys:
-                fleet.thaw(member)
-            return bool(keys)
-
-        wait_until(f"{member.name} holds records, and puts nothing", is_holding)
-        return keys
 
     def _move_on_without(self, member: Member, partitions: frozenset[Partition]) -> None:
         """Until the others have all that a stopped member had, and are ahead of it."""
@@ -147,17 +120,6 @@ class Director:
             return all(grown) and not self._scene.cluster.partitions_of(member.name)
 
         wait_until(f"what {member.name} had goes on without it: {sorted(partitions)}", has_moved, _MOVED_S)
-
-    def _sweep_all(self, partitions: frozenset[Partition], keys: set[str]) -> None:
-        """Sweep partitions until these keys are gone."""
-        left = set(keys)
-
-        def are_gone() -> bool:
-            for partition in sorted(partitions):
-                left.difference_update(self._scene.watched.sweep(partition))
-            return not left
-
-        wait_until(f"these are swept: {sorted(keys)}", are_gone, _MOVED_S)
 
     def _wake(self, member: Member) -> None:
         """It goes on as if nothing had happened."""
@@ -208,6 +170,3 @@ class Director:
             return bool(self._scene.watched.keys(partition))
 
         wait_until(f"{partition} is archived", is_archived, _MOVED_S)
-
-
-__all__ = ["Director", "NotReachedError"]

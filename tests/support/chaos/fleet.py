@@ -1,7 +1,6 @@
 """Members of a backup's group: processes of the installed command, and what may be done to them."""
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -25,7 +24,6 @@ _JOIN_S = 90.0
 _TAIL_LINES = 25
 _TEMPORARY = 4  # exit code
 _REFUSED = "Connection refused"  # twenty times a second, while a broker restarts
-_SPOOLED = re.compile(r"(?P<partition>\d+)-(?P<base>\d+)-[^-]*\.blocks")
 
 
 class MemberError(AssertionError):
@@ -39,7 +37,7 @@ class Member:
         self.name = name
         self.ended_by_us = False
         self._log = folder / f"{name}.log"
-        self._spool = spool = folder / f"{name}-spool"
+        spool = folder / f"{name}-spool"
         spool.mkdir()
         path = folder / f"{name}.yaml"
         kafka = {**config["kafka"], "client.id": name}
@@ -71,18 +69,6 @@ class Member:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
             raise MemberError(f"{self.name} has not ended after {timeout_s:g} s:\n{self.tail()}") from error
-
-    def held_bases(self) -> set[tuple[int, int]]:
-        """Number of the partition and base of each segment that it fills; none of them is complete, or being put.
-
-        Empty when it is not so clear: a file with blocks in it may be that of a put under way, which happens or not,
-        whatever becomes of the member. For a member that is stopped.
-        """
-        files = list(self._spool.glob("*/*.blocks"))
-        if any(file.stat().st_size for file in files):
-            return set()
-        names = [match for file in files if (match := _SPOOLED.fullmatch(file.name)) is not None]
-        return {(int(name["partition"]), int(name["base"])) for name in names}
 
     def tail(self) -> str:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if _REFUSED not in line]

@@ -29,7 +29,6 @@ class Action(StrEnum):
     JOIN = "join"
     LEAVE = "leave"  # SIGTERM, under load
     ZOMBIE = "zombie"  # stopped until its partitions moved, then continued
-    SWEPT_ZOMBIE = "swept zombie"  # and what it was about to write is gone from the archive meanwhile
     RESTART_BROKER = "restart broker"
     KILL_BROKER = "kill broker"
     RESET_COMMITS = "reset commits"  # ahead and back, while nobody is in the group
@@ -94,8 +93,7 @@ LONG = Form(
         Action.KILL: 26,
         Action.JOIN: 8,
         Action.LEAVE: 8,
-        Action.ZOMBIE: 4,
-        Action.SWEPT_ZOMBIE: 3,
+        Action.ZOMBIE: 7,
         Action.RESTART_BROKER: 3,
         Action.KILL_BROKER: 2,
         Action.RESET_COMMITS: 4,

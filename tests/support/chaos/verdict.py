@@ -28,11 +28,10 @@ class Judgement:
     records: int = 0
     segments: int = 0
     shadowed: int = 0
-    swept_records: int = 0
     faults: list[str] = field(default_factory=list)
 
     def add_partition(
-        self, name: str, expected: Sequence[Rec], segments: Sequence[Segment], swept: Sequence[range], compacted: bool
+        self, name: str, expected: Sequence[Rec], segments: Sequence[Segment], *, compacted: bool
     ) -> None:
         """Compare one partition: what Kafka's consumer saw, and all that lies in the archive."""
         read = _walk(segments)
@@ -41,9 +40,8 @@ class Judgement:
         self.records += len(read.records)
         self.segments += len(segments)
         self.shadowed += read.shadowed
-        self.swept_records += len(expected) - len(kept)
         compare = _compare_compacted if compacted else _compare
-        found = [*_gaps(read, _joined(swept)), *compare(kept, read.records)]
+        found = [*_gaps(read), *compare(kept, read.records)]
         self.faults += [f"{name}: {fault}" for fault in found]
 
 
@@ -86,8 +84,7 @@ def judge(watched: WatchedBucket, expected: Mapping[str, Consumed], topics: Sequ
                 f"{topic.name}-{nr}",
                 by_partition.get(nr, []),
                 [segment for segment in segments if segment.partition == nr],
-                watched.swept.get((topic.name, nr), []),
-                topic.is_compacted,
+                compacted=topic.is_compacted,
             )
     ours = tuple(f"topics/{topic.name}/" for topic in topics)
     strangers = [key for key in keys_in(watched.bucket, "topics/") if not key.startswith(ours)]
@@ -123,24 +120,9 @@ def _walk(segments: Sequence[Segment]) -> _Read:
     return read
 
 
-def _joined(ranges: Sequence[range]) -> list[range]:
-    """Those that touch become one."""
-    joined: list[range] = []
-    for one in sorted(ranges, key=lambda some: some.start):
-        if joined and one.start <= joined[-1].stop:
-            joined[-1] = range(joined[-1].start, max(joined[-1].stop, one.stop))
-        else:
-            joined.append(one)
-    return joined
-
-
-def _gaps(read: _Read, swept: Sequence[range]) -> list[str]:
-    """Only what was swept may be missing; and nothing is ever deleted in Kafka here, so there are no holes."""
-    gaps = [
-        f"offsets [{gap.start}, {gap.stop}) are in no segment"
-        for gap in read.missing
-        if not any(one.start <= gap.start and gap.stop <= one.stop for one in swept)
-    ]
+def _gaps(read: _Read) -> list[str]:
+    """Nothing is ever deleted in Kafka here, so there are no holes."""
+    gaps = [f"offsets [{gap.start}, {gap.stop}) are in no segment" for gap in read.missing]
     return gaps + [f"a hole without a cause: {hole}" for hole in read.holes]
 
 
