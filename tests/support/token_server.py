@@ -42,20 +42,6 @@ def give_late() -> tuple[str, int]:
     return unsigned(USER), int((time.time() - 600) * 1000)
 
 
-def give_stale() -> tuple[str, int]:
-    """By what the token says of itself."""
-    return unsigned(USER, -600.0), int((time.time() + 600) * 1000)
-
-
-def refuse() -> tuple[str, int]:
-    raise RuntimeError("the badge reader is broken")
-
-
-def give_ancient() -> tuple[str, int]:
-    """From before there were calendars, by what the token says of itself."""
-    return unsigned(USER, -1e18), int((time.time() + 600) * 1000)
-
-
 def give_bytes() -> tuple[bytes, int]:
     return unsigned(USER).encode(), int((time.time() + 600) * 1000)
 
