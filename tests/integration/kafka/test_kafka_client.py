@@ -102,7 +102,7 @@ class MetadataMisreadCall(Call[bytes]):
 
 def test_an_answer_that_does_not_parse_is_final_and_harms_nothing(broker: Broker) -> None:
     async def body(client: KafkaClient) -> None:
-        with pytest.raises(KafkaError, match=r"broker 1 sent an answer to MetadataMisread v12.* does not parse"):
+        with pytest.raises(KafkaError, match=r"broker 1 sent an answer to MetadataMisread that does not parse"):
             await client.send(1, MetadataMisreadCall())
         assert await client.cluster_id()
 
