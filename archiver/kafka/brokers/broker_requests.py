@@ -103,7 +103,9 @@ class BrokerRequests:
             raise KafkaTemporaryError(f"{call.name} to broker {node_id}: {reason}", cause=cause) from error
         self._silent_since_s = None
         if isinstance(answer, Exception):
-            raise KafkaError(f"broker {node_id} sent an answer to {call.name} that does not parse: {answer}") from answer
+            raise KafkaError(
+                f"broker {node_id} sent an answer to {call.name} that does not parse: {answer}"
+            ) from answer
         if call.throttle_ms > 0:
             self._muted_until_s[node_id, lane] = self._clock() + call.throttle_ms / 1000
         return answer

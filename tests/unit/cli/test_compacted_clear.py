@@ -1,4 +1,4 @@
-"""`archiver compacted clear`: what it takes; and the command that it replaces."""
+"""`archiver compacted clear`: what it takes."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -12,16 +12,6 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.cli.main import main
 from tests.support.memory_store import MemoryStore
-
-
-@pytest.mark.parametrize("rest", [[], ["orders", "--yes"], ["--yes", "-c", "archive.yaml", "orders"]])
-def test_accept_is_refused_with_the_command_that_replaces_it(
-    rest: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compacted", "accept", *rest]) == 2
-    told = capsys.readouterr().err
-    assert "compacted accept is no command any more" in told
-    assert "`archiver compacted clear --force TOPIC-PARTITION` deletes" in told
 
 
 @pytest.mark.parametrize("place", ["orders", "orders-", "orders-x", "-3"])
