@@ -57,7 +57,7 @@ class GroupWorker(ABC):
         self._group = group
         self._pool = pool
         self._wait = wait
-        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # opening must not wait behind puts that hang
+        self._openers = Workers(OPENERS, "opener")  # opening must not wait behind puts that hang
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self.gone = GoneTopics(request.sink.archive, self._openers)
