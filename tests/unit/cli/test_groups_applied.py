@@ -103,32 +103,3 @@ def test_exit_codes() -> None:
     }
     for code, groups in cases.items():
         assert [report(one, group(PositionOutcome.SET)).exit_code for one in groups] == [code] * len(groups)
-
-
-def test_json_has_all_of_it() -> None:
-    row = applied_row(report(group(PositionOutcome.MOVED, error=KafkaError("broke")), expiry_ms=5))
-    assert row == {
-        "id": "r1",
-        "is_rollback": False,
-        "is_dry_run": False,
-        "positions_expire_after_ms": 5,
-        "groups": [
-            {
-                "group": "g",
-                "source_group": "s",
-                "refusal": None,
-                "skipped": None,
-                "error": "broke",
-                "positions": [
-                    {
-                        "topic": "orders",
-                        "partition": 0,
-                        "before": None,
-                        "wanted": {"offset": 7, "metadata": "m"},
-                        "after": {"offset": 9, "metadata": ""},
-                        "outcome": "stands elsewhere",
-                    }
-                ],
-            }
-        ],
-    }

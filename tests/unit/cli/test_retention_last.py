@@ -54,31 +54,6 @@ def test_the_newest_report_is_told() -> None:
     ]
 
 
-def test_the_report_as_json() -> None:
-    row = last_row(REPORT)
-    assert (row["begun"], row["seconds"], row["complete"], row["refused"]) == ("2023-11-14T22:13:20Z", 4.5, False, 1)
-    assert row["topics"][0] == {
-        "topic": "orders",
-        "deleted": 3,
-        "deleted_records": 30,
-        "deleted_bytes": 300,
-        "because": {"old": 3},
-        "kept_because": {"young": 1},
-        "waits_for_yes": False,
-        "stopped": None,
-    }
-    assert [one["waits_for_yes"] for one in row["topics"]] == [False, False, True]
-    assert row["control"][0] == {
-        "kind": "notes",
-        "deleted_groups": 1,
-        "deleted": 5,
-        "deleted_bytes": 50,
-        "kept_because": {"young": 2},
-    }
-    assert row["kept"] == [{"topic": "gone", "why": "it was created again"}]
-    assert last_row(replace(REPORT, refused=0, topics={"orders": TOPIC}))["complete"]
-
-
 def test_a_sweep_that_asked_no_cluster_is_told_as_such() -> None:
     said = "the last sweep asked no cluster: it went by retention.fixed"
     for without_kafka in (False, True):
