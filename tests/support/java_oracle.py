@@ -67,11 +67,9 @@ class JavaOracle:
     def pid(self) -> int:
         return self._process.pid
 
-    def consume(
-        self, bootstrap: str, topic: str, *, isolation: str = "read_committed", timeout: float = 60.0
-    ) -> Consumed:
+    def consume(self, bootstrap: str, topic: str, *, timeout: float = 60.0) -> Consumed:
         """Everything from the beginning to the end offsets as of now (read_committed: the last stable offsets)."""
-        request = _text(bootstrap) + _text(topic) + _text(isolation) + struct.pack(">i", int(timeout * 1000))
+        request = _text(bootstrap) + _text(topic) + _text("read_committed") + struct.pack(">i", int(timeout * 1000))
         answer = self._ask(1, request)
         records: dict[int, list[Rec]] = {}
         for _ in range(answer.integer()):
