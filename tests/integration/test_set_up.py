@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,11 @@ class Checkout:
     def is_set_up(self) -> bool:
         return (self.folder / ".venv" / ".set-up-test").exists()
 
+    def list_instead(self, name: str, line: str) -> None:
+        path = self.folder / "constraints.txt"
+        entries = [line if entry.name == name else str(entry) for entry in read_entries(path.read_text())]
+        path.write_text("\n".join([*entries, ""]))
+
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
@@ -67,6 +73,32 @@ def test_a_package_that_is_not_the_listed_one_does_not_run(checkout: Checkout) -
     assert not checkout.is_set_up
 
 
+def test_a_package_that_is_listed_without_a_hash_is_not_installed(checkout: Checkout) -> None:
+    wheel = _hatchling_of_a_stranger(checkout)
+    checkout.list_instead("hatchling", f"hatchling=={wheel.name.split('-')[1]}")
+    done = checkout.make()
+    assert done.returncode != 0
+    assert re.search(r"In --require-hashes mode(.|\n)*hatchling", done.stderr)
+    assert not checkout.ran.exists()
+    assert not checkout.is_set_up
+
+
+def test_a_package_that_is_not_listed_is_not_installed(checkout: Checkout) -> None:
+    """A listed one depends on it."""
+    _hatchling_of_a_stranger(checkout, "Requires-Dist: stranger\n")
+    for wheel in checkout.wheels.iterdir():
+        name, version, *_ = wheel.name.split("-")
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        checkout.list_instead(name, str(Entry(name, version, (digest,))))
+    _wheel(checkout.wheels, "stranger", "1.0", {})
+    done = checkout.make()
+    assert done.returncode != 0
+    assert "must have their versions pinned" in done.stderr
+    assert "stranger" in done.stderr
+    assert not checkout.ran.exists()
+    assert not checkout.is_set_up
+
+
 def test_each_entry_has_hashes() -> None:
     entries = read_entries(CONSTRAINTS.read_text(encoding="utf-8"))
     assert len(entries) > 100
@@ -75,27 +107,28 @@ def test_each_entry_has_hashes() -> None:
         assert all(len(bytes.fromhex(one)) == 32 for one in entry.hashes), entry.name
 
 
-def _hatchling_of_a_stranger(checkout: Checkout) -> None:
+def _hatchling_of_a_stranger(checkout: Checkout, requires: str = "") -> Path:
     """Builds nothing; that it ran is seen. The tools beside it are of the stranger, too."""
     versions = {entry.name: entry.version for entry in read_entries(CONSTRAINTS.read_text(encoding="utf-8"))}
     build = f"from pathlib import Path\nPath({str(checkout.ran)!r}).touch()\n"
     for name in ("editables", "setuptools"):
         _wheel(checkout.wheels, name, versions[name], {})
     modules = {"hatchling/__init__.py": "", "hatchling/build.py": build}
-    _wheel(checkout.wheels, "hatchling", versions["hatchling"], modules)
+    return _wheel(checkout.wheels, "hatchling", versions["hatchling"], modules, requires)
 
 
-def _wheel(folder: Path, name: str, version: str, modules: Mapping[str, str]) -> None:
+def _wheel(folder: Path, name: str, version: str, modules: Mapping[str, str], requires: str = "") -> Path:
     path, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
     files = {
         **modules,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     with zipfile.ZipFile(path, "w") as wheel:
         for file, text in files.items():
             wheel.writestr(file, text)
         wheel.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"]))
+    return path
 
 
 # --- jars
@@ -145,9 +178,22 @@ def test_jars_that_are_as_listed_are_fetched_once(mirror: Mirror) -> None:
     assert mirror.fetch() == folder
 
 
+def test_another_file_of_a_module_is_fetched_in_its_place(mirror: Mirror) -> None:
+    (mirror.jars / "broker-1.0-all.tar.gz").write_bytes(b"the whole program")
+    wanted = JarFolder(name="packed-1.0", modules=(Module("any", "broker", "1.0", "all", "tar.gz"),))
+    with pytest.raises(ArchiverError, match=r"no hashes for packed-1\.0"):
+        fetch_jars(wanted, mirror.cache, mirror.hashes)
+    digest = hashlib.sha256(b"the whole program").hexdigest()
+    mirror.hashes.write_text(f"{digest}  packed-1.0/broker-1.0-all.tar.gz\n")
+    (packed,) = fetch_jars(wanted, mirror.cache, mirror.hashes).iterdir()
+    assert packed.read_bytes() == b"the whole program"
+
+
 def test_a_jar_with_one_other_bit_is_not_kept(mirror: Mirror) -> None:
     _flip(mirror.jars / "logging-1.0.jar")
-    with pytest.raises(ArchiverError, match=r"broker-1\.0 is not what .* lists.* logging-1\.0\.jar\. Nothing was kept"):
+    with pytest.raises(
+        ArchiverError, match=r"broker-1\.0 is not what .* lists: logging-1\.0\.jar has SHA-256 \w+…, listed"
+    ):
         mirror.fetch()
     assert list(mirror.cache.iterdir()) == []
 
@@ -155,7 +201,7 @@ def test_a_jar_with_one_other_bit_is_not_kept(mirror: Mirror) -> None:
 def test_a_jar_that_is_not_listed_is_not_kept(mirror: Mirror) -> None:
     first = mirror.hashes.read_text().splitlines()[0]
     mirror.hashes.write_text(f"{first}\n")
-    with pytest.raises(ArchiverError, match=r" logging-1\.0\.jar\. Nothing was kept"):
+    with pytest.raises(ArchiverError, match=r"logging-1\.0\.jar is not listed. Nothing was kept"):
         mirror.fetch()
     assert list(mirror.cache.iterdir()) == []
 
@@ -175,8 +221,34 @@ def test_a_kept_jar_is_compared_before_its_use(mirror: Mirror) -> None:
     (folder / "logging-1.0.jar").unlink()
     with pytest.raises(ArchiverError) as told:
         mirror.fetch()
-    assert f"broker-1.0.jar, logging-1.0.jar, more.jar. Delete {folder}" in str(told.value)
+    for part in ("more.jar is not listed", "logging-1.0.jar is missing", "broker-1.0.jar has", f"Delete {folder}"):
+        assert part in str(told.value)
     assert not isinstance(told.value, TemporaryError)  # another try brings the same
+
+
+def test_what_is_no_file_among_kept_jars_is_named(mirror: Mirror) -> None:
+    folder = mirror.cache / "broker-1.0"
+    shutil.copytree(mirror.jars, folder)
+    (folder / "more").mkdir()
+    (folder / "logging-1.0.jar").unlink()
+    (folder / "logging-1.0.jar").symlink_to("nowhere")
+    with pytest.raises(ArchiverError) as told:
+        mirror.fetch()
+    for part in ("more is no file", "logging-1.0.jar is no file", f"Delete {folder}"):
+        assert part in str(told.value)
+
+
+@pytest.mark.parametrize("line", ["", "# jars", "abc  broker-1.0/broker-1.0.jar"])
+def test_a_line_that_lists_nothing_is_named(mirror: Mirror, line: str) -> None:
+    mirror.hashes.write_text(f"{mirror.hashes.read_text()}{line}\n")
+    with pytest.raises(ArchiverError, match=r"line 3 of .*jars\.sha256 is no SHA-256 and path.*Delete that line"):
+        mirror.fetch()
+
+
+def test_a_list_that_is_gone_is_named(mirror: Mirror) -> None:
+    mirror.hashes.unlink()
+    with pytest.raises(ArchiverError, match=r"cannot read the list of hashes .*jars\.sha256.*Reinstall"):
+        mirror.fetch()
 
 
 def test_a_wrong_jar_ends_what_fetches_the_parts_of_tests(tmp_path: Path) -> None:
@@ -231,6 +303,15 @@ def test_a_program_is_built_of_the_listed_sources_only(tmp_path: Path, listed: s
     assert (done.returncode == 0) == is_listed
     assert ("has checksum h1:downloaded, listed is h1:other" in done.stderr) != is_listed
     assert (tmp_path / ".cache" / "bin" / "program").exists() == is_listed
+
+
+def test_a_program_is_not_built_with_another_library(modules: Modules) -> None:
+    """Also where nobody asks the public log of checksums."""
+    modules.change_library()
+    done = modules.build(modules.checksum)
+    assert done.returncode != 0
+    assert "checksum mismatch" in done.stderr
+    assert not modules.built.exists()
 
 
 def _run(

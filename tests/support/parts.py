@@ -46,7 +46,10 @@ SPARK_AVRO_OVER_S3A: Final = JarFolder(
     with_dependencies=False,
 )
 S3PROXY: Final = _program("org.gaul", "s3proxy", "4.1.0")
-PARTS: Final = (SPARK_AVRO, SPARK_AVRO_OVER_S3A, S3PROXY)
+S3MOCK: Final = _program("com.adobe.testing", "s3mock", "5.2.0")
+_APICURIO: Final = Module("io.apicurio", "apicurio-registry-app", "3.3.3", "all", "tar.gz")
+APICURIO: Final = JarFolder(name="apicurio-registry-app-3.3.3", modules=(_APICURIO,), with_dependencies=False)
+PARTS: Final = (SPARK_AVRO, SPARK_AVRO_OVER_S3A, S3PROXY, S3MOCK, APICURIO)
 
 
 def fetch_part(part: JarFolder) -> Path:

@@ -10,10 +10,17 @@ from tests.worlds import figures
 from tests.worlds.table import WORLDS
 from tests.worlds.tally import Tally
 
+
+def run_of(kafka: str, store: str, result: str = "whole", **figures: object) -> dict[str, object]:
+    nothing = {"evidence": "", "records": 0, "kills": 0, "compared": 0, "differences": 0, "date": "2026-11-23"}
+    return {"kafka": kafka, "store": store, "result": result, **nothing, **figures}
+
+
 RECORDED = {
-    "3.3": {"kafka": "3.3.2", "store": "MinIO 1", "records": 12000, "kills": 3, "compared": 50000, "differences": 0, "seconds": 61, "date": "2026-11-23"},
-    "moto": {"kafka": "3.9.1", "store": "moto 5", "records": 9000, "kills": 3, "compared": 40000, "differences": 0, "seconds": 77, "date": "2026-11-22"},
-}  # fmt: skip
+    "3.3": run_of("3.3.2", "MinIO 1", records=12000, kills=3, compared=50000, seconds=61),
+    "racks": run_of("3.9.1", "moto 5", records=9000, kills=3, compared=40000, seconds=77, evidence="seen"),
+    "S3Mock": run_of("4.1.1", "S3Mock 5", "backup is refused: no metadata", seconds=9, date="2026-11-22"),
+}
 
 
 @pytest.mark.parametrize("page", figures.PAGES, ids=lambda page: page.name)
@@ -30,16 +37,24 @@ def test_no_run_found_a_difference() -> None:
     assert {name: one["differences"] for name, one in figures.read().items() if one["differences"]} == {}
 
 
+def test_some_worlds_are_quick_and_names_differ() -> None:
+    assert 1 <= sum(world.is_quick for world in WORLDS) <= 4
+    assert len({world.name for world in WORLDS}) == len(WORLDS)
+
+
 def test_the_tables() -> None:
     assert figures.proofs_table(RECORDED).splitlines()[2:] == [
-        "| 3.3 | 3.3.2 | MinIO 1 | 12,000 | 3 | 50,000 | 0 | 61 | 2026-11-23 |",
-        "| moto | 3.9.1 | moto 5 | 9,000 | 3 | 40,000 | 0 | 77 | 2026-11-22 |",
+        "| 3.3 | 3.3.2 | MinIO 1 | whole | 12,000 | 3 | 50,000 | 0 | 61 | 2026-11-23 |",
+        "| racks (seen) | 3.9.1 | moto 5 | whole | 9,000 | 3 | 40,000 | 0 | 77 | 2026-11-23 |",
+        "| S3Mock | 4.1.1 | S3Mock 5 | backup is refused: no metadata | 0 | 0 | 0 | 0 | 9 | 2026-11-22 |",
     ]
     assert figures.readme_table(RECORDED).splitlines() == [
-        "| | what the full cycle found equal; the oldest run is of 2026-11-22 |",
+        "| | what the full cycle gave; the oldest run is of 2026-11-22 |",
         "| --- | --- |",
-        "| Kafka | 3.3.2, 3.9.1 |",
-        "| stores | MinIO 1, moto 5 |",
+        "| equal on Kafka | 3.3.2, 3.9.1 |",
+        "| equal on stores | MinIO 1, moto 5 |",
+        "| equal with | racks |",
+        "| refused: S3Mock | backup is refused: no metadata |",
     ]
 
 

@@ -1,6 +1,7 @@
 """What a cycle does to the brokers of its world as anyone would: librdkafka's admin client, and none of our own code."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle, islice
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -26,7 +27,9 @@ class Brokers:
 
     def create(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
         """Returns when all partitions are led, and all brokers know it."""
-        new = NewTopic(topic, num_partitions=partitions, config={**self._kafka.keep_all, **configs})
+        replicas = [list(nodes) for nodes in islice(cycle(self._kafka.replicas), partitions)]
+        configs = {**self._kafka.keep_all, **configs}
+        new = NewTopic(topic, num_partitions=partitions, replica_assignment=replicas, config=configs)
         eventually(lambda: self._creates(new), f"{topic} is still being deleted", every_s=_PERIOD_S)
         eventually(lambda: len(self._leaders(topic)) == partitions, f"{topic} is not led")
 

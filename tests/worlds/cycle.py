@@ -21,18 +21,17 @@ from tests.support.records import NOW_MS, Rec, classes_of, generate, missing_cla
 from tests.support.round_trip import ArchiveSite
 from tests.support.service import eventually, running, service_config, until_archived
 from tests.worlds.brokers import Brokers
+from tests.worlds.clusters import GROUP
 from tests.worlds.commands import Commands
 from tests.worlds.tally import Partitions, Tally
-from tests.worlds.world import Kafka
+from tests.worlds.world import Kafka, Step
 
 ORDERS, CLOCK, DEALS, ACCOUNTS = "orders", "clock", "deals", "accounts"
 TOPICS: Final = (ORDERS, CLOCK, DEALS, ACCOUNTS)
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 COPY: Final = "copy."
 FIRST_LIFE: Final = "first-life."
-RESTORE: Final = ("restore", "--target", "target.yaml")
 
-_BIG_BYTES = 3_000_000  # of the largest records
 _ALL_BIG_BYTES = 15_000_000  # of the records that are big in the first topic, together
 _LARGE_BYTES = 300_000
 _RATE = 120  # records a second of each producer under load
@@ -68,13 +67,15 @@ class Cycle:
     # --- records of every class
 
     def _fill(self) -> None:
-        self._brokers.create(ORDERS, 4, {})  # the last one stays empty
-        self._brokers.create(CLOCK, 2, {"message.timestamp.type": "LogAppendTime"})
-        self._brokers.create(DEALS, 2, {})
+        of_logs = self._kafka.of_logs
+        self._brokers.create(ORDERS, 4, of_logs)  # the last one stays empty
+        self._brokers.create(CLOCK, 2, {**of_logs, "message.timestamp.type": "LogAppendTime"})
+        self._brokers.create(DEALS, 2, of_logs)
         self._brokers.create(ACCOUNTS, 1, EAGER_CLEANER)
-        big_every = 400 * len(CODECS) * _BIG_BYTES // _ALL_BIG_BYTES
+        big_bytes = self._kafka.big_bytes
+        big_every = 400 * len(CODECS) * big_bytes // _ALL_BIG_BYTES
         for number, codec in enumerate(CODECS):
-            records = generate(self._rng.getrandbits(32), 400, big_bytes=_BIG_BYTES, big_every=big_every)
+            records = generate(self._rng.getrandbits(32), 400, big_bytes=big_bytes, big_every=big_every)
             self._brokers.write(ORDERS, records, codec, number % 3)
         self._produce(CLOCK, {0: self._records(100), 1: self._records(50)}, compression_type="gzip")
         for number, commit in enumerate((True, False, True, False)):
@@ -85,6 +86,7 @@ class Cycle:
         self._source = {topic: self._consume(topic) for topic in TOPICS}
         seen = [record for records in self._source[ORDERS].values() for record in records]
         assert missing_classes(classes_of(seen)) == []
+        self._kafka.settle([ORDERS, DEALS])
         self._configs = {topic: self._brokers.configs(topic) for topic in TOPICS}
 
     def _fill_accounts(self) -> None:
@@ -113,33 +115,45 @@ class Cycle:
     # --- there
 
     def _back_up_until_end(self) -> None:
+        refused = self._kafka.refused_topic
+        self._kafka.let_back_up([*TOPICS, *([refused.name] if refused else [])])
         self._write_configs()
-        begun = self._archive_all()
+        with self._kafka.while_reading():
+            begun = self._archive_all()
         assert begun == sum(len(rows) for topic in self._source.values() for rows in topic.values())
         for topic in TOPICS:
             self.tally.compare(topic, self._source[topic], read_partitions(self._site.bucket, topic))
         assert self._archive_all() == 0
 
     def _archive_all(self) -> int:
-        """The records that were archived."""
-        done = self._commands.run("backup", "--until-end", "--format", "json")
+        """The records that were archived. What is refused is named."""
+        refused = self._kafka.refused_topic
+        expected = refused.exit_code if refused else 0
+        done = self._commands.run(Step.UNTIL_END, "backup", "--until-end", "--format", "json", expected=expected)
+        if refused:
+            assert re.search(refused.says, done.said), done.said
         return sum(int(row["records"]) for row in done.json["partitions"])
 
     def _write_configs(self) -> None:
-        (self._site.folder / "archive.yaml").write_text(yaml.safe_dump(self._config()))
-        (self._site.folder / "target.yaml").write_text(yaml.safe_dump({"kafka": self._config()["kafka"]}))
+        for name, include in (("archive.yaml", self._included()), ("sound.yaml", list(TOPICS))):
+            (self._site.folder / name).write_text(yaml.safe_dump(self._config(include)))
+        (self._site.folder / "target.yaml").write_text(yaml.safe_dump({"kafka": dict(self._kafka.settings)}))
 
-    def _config(self) -> dict[str, Any]:
-        config = service_config(self._site, self._kafka.bootstrap, *TOPICS, **{"session-timeout": "3s"})
+    def _included(self) -> list[str]:
+        refused = self._kafka.refused_topic
+        return [*TOPICS, *([re.escape(refused.name)] if refused else [])]
+
+    def _config(self, include: Sequence[str]) -> dict[str, Any]:
+        config = service_config(self._site, "", *include, group=GROUP, **{"session-timeout": "3s"})
         config["backup"]["segment"]["records"] = 300
-        return config
+        return config | {"kafka": dict(self._kafka.settings)}
 
     def _back_up_under_load(self) -> None:
         styles = {ORDERS: (Style.PLAIN, 3), CLOCK: (Style.IDEMPOTENT, 2), DEALS: (Style.TRANSACTIONAL, 2)}
         topics = [Topic(name, style, partitions, _RATE) for name, (style, partitions) in styles.items()]
         seeds = [str(self._rng.getrandbits(32)) for _ in topics]
         voices = [Voice(self._kafka.bootstrap, topic, seed, Sent()) for topic, seed in zip(topics, seeds, strict=True)]
-        config = self._config()
+        config = self._config(self._included())
         with speaking(voices):
             for number, failpoint in enumerate(_KILLS):
                 self._kill_one(config, f"killed-{number}", failpoint)
@@ -168,21 +182,23 @@ class Cycle:
 
     def _verify(self) -> None:
         for topic in TOPICS:
-            found = self._commands.run_here("ls", topic, "--format", "json").json["holdings"]
+            found = self._commands.run_here(Step.VERIFY, "ls", topic, "--format", "json").json["holdings"]
             counted = {row["partition"]: row["records"] for row in found if row["records"]}
             expected = {number: len(rows) for number, rows in self._source[topic].items() if rows}
             self.tally.compare_values(f"ls {topic}", expected, counted)
         for level in ("listing", "counts"):
-            self._commands.run_here("verify", "--level", level)
+            self._commands.run_here(Step.VERIFY, "verify", "-c", "sound.yaml", "--level", level)
         all_of_it = ("--level", "records", "--against-kafka", "--format", "json")
-        done = self._commands.run("verify", *all_of_it)
+        with self._kafka.while_reading():
+            done = self._commands.run(Step.VERIFY, "verify", "-c", "sound.yaml", *all_of_it)
         self.tally.compare_values("verify", (True, self.tally.records), (done.json["whole"], done.json["compared"]))
 
     # --- and back
 
     def _lose_and_restore(self) -> None:
         self._brokers.delete(TOPICS)
-        done = self._commands.run(*RESTORE, "--format", "json")
+        self._kafka.let_restore(TOPICS)
+        done = self._commands.run(Step.RESTORE, *self._restore_all(), "--format", "json")
         assert filled(done.json) == self.tally.records
         for topic in TOPICS:
             self.tally.compare(f"restored {topic}", as_restored(self._source[topic]), self._without_offsets(topic))
@@ -193,15 +209,21 @@ class Cycle:
     def _restore_again(self) -> None:
         """With the same id nothing happens; with another one, under other names, all of it comes once more."""
         before = {topic: self._consume(topic) for topic in TOPICS}
-        done = self._commands.run_here(*RESTORE, "--format", "json")
+        done = self._commands.run_here(Step.RESTORE_AGAIN, *self._restore_all(), "--format", "json")
         assert filled(done.json) == 0
         for topic in TOPICS:
             self.tally.compare(f"{topic} again", before[topic], self._consume(topic))
+        self._kafka.let_restore([f"{COPY}{topic}" for topic in TOPICS])
         renamed = ("--id", "other", "--rename-regex", rf"(.*)={COPY}\1")
-        self._commands.run_here(*RESTORE, *renamed)
+        self._commands.run_here(Step.RESTORE_AGAIN, *self._restore_all(), *renamed)
         for topic in TOPICS:
             found = self._without_offsets(f"{COPY}{topic}")
             self.tally.compare(f"copy of {topic}", as_restored(self._source[topic]), found)
+
+    def _restore_all(self) -> Sequence[str]:
+        """Of a topic that was refused, the archive has the shape alone, and the cluster still all of it."""
+        chosen = ("--topics", "|".join(TOPICS)) if self._kafka.refused_topic else ()
+        return ("restore", "--target", "target.yaml", *self._kafka.restore_options, *chosen)
 
     def _without_offsets(self, topic: str) -> Partitions:
         return {number: [row.without_offset() for row in rows] for number, rows in self._consume(topic).items()}
@@ -211,11 +233,12 @@ class Cycle:
     def _begin_new_lives(self) -> None:
         """One topic is another one now, longer in one partition and shorter in the next; the others are what was restored."""
         self._brokers.delete([ORDERS])
-        self._brokers.create(ORDERS, 4, {})
+        self._brokers.create(ORDERS, 4, self._kafka.of_logs)
         for partition, count in ((0, len(self._source[ORDERS][0]) + 50), (1, 20)):
             others = generate(self._rng.getrandbits(32), count)
             self._brokers.write(ORDERS, others, "zstd", partition)
-        self._commands.run("backup", "--until-end")
+        self._kafka.let_back_up(TOPICS)
+        self._commands.run(Step.NEW_LIFE, "backup", "--until-end", "-c", "sound.yaml")
         for topic in TOPICS:
             life = self._newest_life(topic)
             now = self._consume(topic)
@@ -223,17 +246,19 @@ class Cycle:
             self.tally.compare(f"{topic} as it was", self._source[topic], read_partitions(self._site.bucket, topic))
             self.tally.records += sum(map(len, now.values()))
         self._read_lives()
-        self._commands.run_here("verify")
+        self._commands.run_here(Step.NEW_LIFE, "verify", "-c", "sound.yaml")
 
     def _read_lives(self) -> None:
         lives = {"0": self._source[ORDERS], self._newest_life(ORDERS): self._consume(ORDERS)}
         for life, expected in lives.items():
-            said = self._commands.run_here("cat", ORDERS, "--life", life).out
+            said = self._commands.run_here(Step.NEW_LIFE, "cat", ORDERS, "--life", life).out
             wanted = [cat_line(row, number) for number in sorted(expected) for row in expected[number]]
             self.tally.compare_values(f"cat --life {life}", wanted, [json.loads(line) for line in said.splitlines()])
         target = f"{FIRST_LIFE}{ORDERS}"
+        self._kafka.let_restore([target])
         chosen = ("--topics", ORDERS, "--life", "0", "--rename", f"{ORDERS}={target}")
-        self._commands.run_here(*RESTORE, *chosen)
+        restore = ("restore", "--target", "target.yaml", *self._kafka.restore_options)
+        self._commands.run_here(Step.NEW_LIFE, *restore, *chosen)
         self.tally.compare(target, as_restored(self._source[ORDERS]), self._without_offsets(target))
 
     def _newest_life(self, topic: str) -> str:

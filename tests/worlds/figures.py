@@ -10,6 +10,7 @@ from tests.support.pages import with_table
 from tests.worlds.table import WORLDS
 
 REPORT: Final = REPOSITORY / "docs" / "worlds.json"
+WHOLE: Final = "whole"
 MARK: Final = "worlds"
 
 Figures = Mapping[str, Mapping[str, Any]]  # by world
@@ -30,27 +31,30 @@ def record(world: str, figures: Mapping[str, object]) -> None:
 def proofs_table(figures: Figures) -> str:
     """For docs/proofs.md: a row for each world."""
     lines = [
-        "| world | Kafka | store | records | kills | compared | differences | seconds | date |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| world | Kafka | store | the cycle | records | kills | compared | differences | seconds | date |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, one in figures.items():
+        seen = f" ({one['evidence']})" if one["evidence"] else ""
         counts = f"{one['records']:,} | {one['kills']} | {one['compared']:,} | {one['differences']} | {one['seconds']}"
-        lines.append(f"| {name} | {one['kafka']} | {one['store']} | {counts} | {one['date']} |")
+        lines.append(f"| {name}{seen} | {one['kafka']} | {one['store']} | {one['result']} | {counts} | {one['date']} |")
     return "\n".join(lines)
 
 
 def readme_table(figures: Figures) -> str:
-    """For README.md: what may be relied on, since the oldest of these runs."""
-    kafkas = {str(one["kafka"]) for one in figures.values()}
-    stores = {str(one["store"]) for one in figures.values()}
+    """For README.md: what may be relied on, and what is refused, since the oldest of these runs."""
+    whole = {name: one for name, one in figures.items() if one["result"].startswith(WHOLE)}
+    kafkas = {str(one["kafka"]) for one in whole.values()}
+    stores = {str(one["store"]) for one in whole.values()}
+    rows = {
+        "equal on Kafka": ", ".join(sorted(kafkas, key=lambda text: [int(part) for part in text.split(".")])),
+        "equal on stores": ", ".join(sorted(stores, key=str.lower)),
+        "equal with": "; ".join(name for name, one in whole.items() if name not in f"{one['kafka']} {one['store']}"),
+        **{f"refused: {name}": str(one["result"]) for name, one in figures.items() if name not in whole},
+    }
     since = min(str(one["date"]) for one in figures.values())
-    lines = [
-        f"| | what the full cycle found equal; the oldest run is of {since} |",
-        "| --- | --- |",
-        f"| Kafka | {', '.join(sorted(kafkas, key=lambda text: [int(part) for part in text.split('.')]))} |",
-        f"| stores | {', '.join(sorted(stores, key=str.lower))} |",
-    ]
-    return "\n".join(lines)
+    lines = [f"| | what the full cycle gave; the oldest run is of {since} |", "| --- | --- |"]
+    return "\n".join([*lines, *(f"| {name} | {text} |" for name, text in rows.items() if text)])
 
 
 PAGES: Final[Mapping[Path, Callable[[Figures], str]]] = {

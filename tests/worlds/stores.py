@@ -6,16 +6,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from archiver.demo.sandbox import JAVA_OPTIONS
 from archiver.process.machine.java import check_java
 from tests.support.brokers import CACHE, REPOSITORY, GivenS3
+from tests.support.faulty_s3 import FaultyS3, Quirk
 from tests.support.kafka_broker import free_ports
 from tests.support.minio import minio_or_skip
-from tests.support.parts import S3PROXY, fetch_part
+from tests.support.parts import S3MOCK, S3PROXY, fetch_part
 from tests.support.servers import serving
-from tests.worlds.world import Store
+from tests.worlds.world import StartStore, Store
 
 _ACCESS_KEY, _SECRET_KEY = "archiver-test", "archiver-test-secret"
 
@@ -64,6 +66,18 @@ def s3proxy(folder: Path) -> Iterator[Store]:
 
 
 @contextmanager
+def s3mock(folder: Path) -> Iterator[Store]:
+    """Adobe's."""
+    folder.mkdir(parents=True)
+    (port,) = free_ports(1)
+    jars = fetch_part(S3MOCK)
+    java = java_of(jars, "com.adobe.testing.s3mock.S3MockApplication", folder)
+    settings = [f"--server.port={free_ports(1)[0]}", f"--http.port={port}"]
+    with serving([*java, *settings], port, folder / "log"):
+        yield store_at(port, f"S3Mock {S3MOCK.modules[0].version}")
+
+
+@contextmanager
 def moto(folder: Path) -> Iterator[Store]:
     """In memory. It checks no signatures."""
     folder.mkdir(parents=True)
@@ -71,6 +85,17 @@ def moto(folder: Path) -> Iterator[Store]:
     command = [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)]
     with serving(command, port, folder / "log"):
         yield store_at(port, f"moto {importlib.metadata.version('moto')}")
+
+
+def quirky(start: StartStore, *quirks: Quirk) -> StartStore:
+    """A store behind a proxy that makes it do what no real one does that can be had here."""
+
+    @contextmanager
+    def started(folder: Path) -> Iterator[Store]:
+        with start(folder) as store, FaultyS3(store.s3.endpoint, *quirks) as proxy:
+            yield replace(store, s3=GivenS3(proxy.endpoint, store.s3.access_key, store.s3.secret_key))
+
+    return started
 
 
 def store_at(port: int, name: str) -> Store:
