@@ -11,7 +11,7 @@ import re
 import tempfile
 import uuid
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from archiver.demo.sandbox import fetch_kafka
 from archiver.errors import ArchiverError
 from tests.support.brokers import CACHE, KAFKA_39, KAFKA_41, S3, Broker, Bucket, GivenBroker, GivenS3, StartBroker
 from tests.support.foreign_reader import s3_client
+from tests.support.forked_commands import installed_commands
 from tests.support.http_proxy import VARIABLES, http_proxy
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
@@ -161,6 +162,14 @@ def seed(request: pytest.FixtureRequest) -> int:
 def _seeded(request: pytest.FixtureRequest, seed: int) -> None:
     """What a test draws without a generator of its own is the same in each run, whichever tests ran before."""
     random.seed(f"{seed} {request.node.nodeid}")
+
+
+@pytest.fixture(autouse=True)
+def _installed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that is marked so starts no command by fork."""
+    marked = any(request.node.get_closest_marker(name) for name in ("installed", "e2e"))
+    with installed_commands() if marked else nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from tests.support.bad_input import MACHINE
 from tests.support.brokers import REPOSITORY, S3, Broker, Bucket
 from tests.support.bucket_archive import BucketArchive
 from tests.support.cat_lines import cat_line
-from tests.support.commands import COMMAND
 from tests.support.foreign_reader import keys_in, s3_client
+from tests.support.forked_commands import COMMAND
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.raw_produce import produce_raw, produce_records

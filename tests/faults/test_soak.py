@@ -19,7 +19,7 @@ from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, archive_site
 from tests.support.service import Instance, eventually, running, service_config
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3]
+pytestmark = [pytest.mark.installed, pytest.mark.kafka, pytest.mark.s3]
 
 GROUP = "soak"
 PARTITIONS = 4

@@ -53,7 +53,7 @@ from tests.support.secure_broker import PASSWORD, USER, Certificates, Right, Sec
 from tests.support.submits import by_project
 from tests.support.token_server import CLIENT_ID, CLIENT_SECRET, token_endpoint, unsigned
 
-pytestmark = [pytest.mark.kafka]
+pytestmark = [pytest.mark.installed, pytest.mark.kafka]
 
 Properties = dict[str, str]
 EVERYTHING: list[Right] = [

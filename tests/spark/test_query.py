@@ -27,9 +27,9 @@ from archiver.spark.session.spark_session import SQL_SETTINGS, TALKING_LOGGERS
 from archiver.spark.table.query import QueryAnswer, ask
 from tests.support.brokers import REPOSITORY, S3, Bucket
 from tests.support.bucket_archive import BucketArchive, put_false_entry
-from tests.support.commands import COMMAND
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.foreign_reader import s3_client
+from tests.support.forked_commands import COMMAND
 from tests.support.records import NOW_MS, Headers, Rec
 from tests.support.round_trip import ArchiveSite, archive_site, environment_of
 from tests.support.spark_bucket import lend_bucket, own_daemon

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.compacted_copies import latest, newest_entry, records_given
+from tests.support.forked_commands import installed_commands
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import delete_topic, producer_of
 from tests.support.processes import state_of
@@ -81,7 +82,8 @@ class Fleet:
         self.deaths += former is not None and former.process.poll() == -signal.SIGKILL
         command, arguments = ("compacted", "run"), ("--instance", name, "--initial-role", ROLES[name])
         environment = {"ARCHIVER_FAILPOINT": failpoint} if failpoint else {}
-        self.running[name] = Instance(self._site, config, name, environment, command=command, arguments=arguments)
+        with installed_commands():
+            self.running[name] = Instance(self._site, config, name, environment, command=command, arguments=arguments)
 
     def kill(self, name: str) -> None:
         self.running[name].kill()

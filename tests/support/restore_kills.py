@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from archiver.process.running.children import start_child
-from tests.support.commands import COMMAND
+from tests.support.forked_commands import COMMAND
 from tests.support.processes import command_of, folder_of, name_of, parent_of, state_of, ticks_of, tree_of
 from tests.support.round_trip import ArchiveSite, environment_of
 

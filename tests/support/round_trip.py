@@ -28,7 +28,7 @@ from archiver.spark.restore import run_restore_job
 from archiver.spark.verify import VerifyResult, run_verify
 from archiver.upkeep.object_check import Level
 from tests.support.brokers import Bucket
-from tests.support.commands import start_command
+from tests.support.forked_commands import start_command
 from tests.support.processes import end_of
 
 Task = TypeVar("Task")

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.commands import start_command
 from tests.support.foreign_reader import read_partitions
+from tests.support.forked_commands import start_command
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import free_ports
 from tests.support.records import Rec

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.brokers import REPOSITORY
-from tests.support.commands import COMMAND
+from tests.support.forked_commands import COMMAND
 
 MODULE = [sys.executable, "-m", "archiver"]
 PROGRAM = [str(COMMAND)]

@@ -13,8 +13,8 @@ from archiver.process.running.children import start_child
 from tests.support import bombs
 from tests.support.brokers import Broker
 from tests.support.cat_lines import cat_line
-from tests.support.commands import COMMAND
 from tests.support.foreign_reader import read_partitions
+from tests.support.forked_commands import COMMAND
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.processes import end_of

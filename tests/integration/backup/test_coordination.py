@@ -306,6 +306,7 @@ def test_without_brokers_nothing_is_raised(caplog: pytest.LogCaptureFixture) -> 
     assert not [record for record in caplog.records if record.name.startswith("archiver.backup")]
 
 
+@pytest.mark.installed
 @pytest.mark.s3
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("state", ["reads bombs", "its store hangs", "it starts"])

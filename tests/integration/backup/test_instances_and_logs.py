@@ -277,6 +277,7 @@ def statements_of(role: str, site: ArchiveSite) -> list[Mapping[str, Any]]:
     return found
 
 
+@pytest.mark.installed
 def test_a_copy_whose_next_records_expired_is_unsure_until_the_next_one_is_there(
     new_broker: StartBroker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
 ) -> None:

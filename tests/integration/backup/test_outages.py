@@ -10,9 +10,9 @@ import yaml
 
 from tests.support.brokers import KAFKA_41, Broker, StartBroker
 from tests.support.chaos.broken import SOON_LASTING, Change, make_overlay
-from tests.support.commands import COMMAND
 from tests.support.faulty_s3 import UNKNOWN_KEY, Fault, FaultyS3
 from tests.support.foreign_reader import keys_in, read_partitions
+from tests.support.forked_commands import COMMAND
 from tests.support.instances import compacted_config, instance
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, producer_of
 from tests.support.processes import standing_still

@@ -155,6 +155,7 @@ def test_health_and_what_would_be_lost_are_told(broker_41: Broker, site: Archive
 # --- where a topic begins
 
 
+@pytest.mark.installed
 @pytest.mark.parametrize(
     ("start", "failpoint"),
     [
@@ -240,6 +241,7 @@ def test_what_came_after_the_first_instance_is_archived_whole(
     assert offsets_in(site, old) == {0: [*range(10, 30)], 1: [*range(20)]}
 
 
+@pytest.mark.installed
 def test_a_partition_without_a_leader_begins_late_and_alone(
     tmp_path: Path, site: ArchiveSite, topic: str, soon_lasting: str
 ) -> None:
@@ -512,6 +514,7 @@ def test_a_spool_that_somebody_deletes_is_made_again(
     assert not list((site.folder / "spool").iterdir())
 
 
+@pytest.mark.installed
 def test_what_is_held_of_a_lost_partition_takes_its_part_of_the_spool(
     broker_41: Broker, site: ArchiveSite, topic: str
 ) -> None:
@@ -554,6 +557,7 @@ def said(instance: Instance, text: str) -> datetime | None:
     return None if line is None else datetime.fromisoformat(line.split()[0])
 
 
+@pytest.mark.installed
 @pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.long)])
 def test_a_start_after_a_kill_says_what_it_waits_for(
     broker_41: Broker, site: ArchiveSite, topic: str, protocol: str
@@ -633,6 +637,7 @@ def committed_positions(broker: Broker, group: str) -> dict[int, tuple[int, str 
     return {row.partition: (row.offset, row.metadata) for row in found}
 
 
+@pytest.mark.installed
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_ends_it_in_time_while_the_store_hangs(
     broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle, number: signal.Signals
@@ -655,6 +660,7 @@ def test_a_signal_ends_it_in_time_while_the_store_hangs(
             until_archived(site, java_oracle, broker_41.bootstrap, topic)
 
 
+@pytest.mark.installed
 @pytest.mark.parametrize(
     ("harm", "why"),
     [
@@ -720,6 +726,7 @@ def test_a_stop_tells_what_no_retry_mends(
     assert result["dropped_records"] == 0
 
 
+@pytest.mark.installed
 @pytest.mark.parametrize("fault", [Fault.DENIED, pytest.param(Fault.HANG, marks=pytest.mark.long)])
 def test_a_stopped_bounded_backup_tells_what_it_has_and_what_is_dropped(
     broker_41: Broker, site: ArchiveSite, topic: str, fault: Fault
@@ -746,6 +753,7 @@ def test_a_stopped_bounded_backup_tells_what_it_has_and_what_is_dropped(
     assert keys_in(site.bucket, "topics/") == []
 
 
+@pytest.mark.installed
 @pytest.mark.long
 def test_a_signal_ends_a_bounded_backup_in_time_while_the_store_hangs(
     broker_41: Broker, site: ArchiveSite, topic: str

@@ -28,7 +28,7 @@ from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived
 from tests.support.zookeeper import StartZooKeeperBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.installed, pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
 # Every broker is asked by name, as one of before Kafka 3.1 is: nothing but the name tells it what is meant.
 BY_NAME = Change(

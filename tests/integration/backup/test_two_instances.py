@@ -37,6 +37,7 @@ def test_the_other_takes_over(broker: Broker, site: ArchiveSite, topic: str, jav
     print(generations_of(site.bucket, topic).keys())
 
 
+@pytest.mark.installed
 def test_processes_of_an_instance_share_its_partitions(broker: Broker, site: ArchiveSite, topic: str) -> None:
     """What one of them has filled, another goes on with, also where the former one was killed: no generation begins for that."""
     partitions = range(4)

@@ -25,7 +25,7 @@ from tests.support.service import Instance, eventually, running, service_config,
 from tests.support.target_topics import archived, configs_of, log_of, records_of, restored, write
 from tests.support.zookeeper import KAFKA_28, WITHOUT_TOPIC_IDS, ZooKeeperBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.installed, pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(240)]
 
 WITH_TOPIC_IDS = {"inter.broker.protocol.version": "2.8"}
 # A broker of today, whose answers name no id of some topics.

@@ -378,6 +378,7 @@ def test_other_partitions_are_another_restore(broker_41: Broker, topic: str, sit
     assert not any(key.endswith(".avro") for key in keys_in(site.bucket, "control/restores/"))
 
 
+@pytest.mark.installed
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.timeout(240)

@@ -20,7 +20,7 @@ from tests.support.restore_kills import DAEMON
 from tests.support.round_trip import ArchiveSite
 from tests.support.target_topics import archived, log_of, on_target, records_of, restored, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.installed, pytest.mark.kafka, pytest.mark.s3, pytest.mark.spark, pytest.mark.timeout(240)]
 
 START_S = 120.0  # of Spark, where others want the cores, too
 END_S = 60.0  # half of what a request of a busy store is repeated for

@@ -14,7 +14,7 @@ from archiver.interrupt import INTERRUPTED
 from archiver.process.running.children import start_child
 from tests.support.brokers import Bucket
 from tests.support.chaos.group import Cluster, NotReachedError, wait_until
-from tests.support.commands import COMMAND
+from tests.support.forked_commands import COMMAND
 from tests.support.round_trip import environment_of
 
 STOP_S = 15.0  # promised: SIGTERM returns within
