@@ -67,9 +67,11 @@ class JavaOracle:
     def pid(self) -> int:
         return self._process.pid
 
-    def consume(self, bootstrap: str, topic: str) -> Consumed:
+    def consume(
+        self, bootstrap: str, topic: str, *, isolation: str = "read_committed", timeout: float = 60.0
+    ) -> Consumed:
         """Everything from the beginning to the end offsets as of now (read_committed: the last stable offsets)."""
-        request = _text(bootstrap) + _text(topic) + _text("read_committed") + struct.pack(">i", 60_000)
+        request = _text(bootstrap) + _text(topic) + _text(isolation) + struct.pack(">i", int(timeout * 1000))
         answer = self._ask(1, request)
         records: dict[int, list[Rec]] = {}
         for _ in range(answer.integer()):
@@ -85,6 +87,7 @@ class JavaOracle:
         magic: int = 2,
         timestamp_type: int = 0,
         base_offset: int | None = None,
+        last_offset: int | None = None,
         log_append_time: int = -1,
         producer_id: int = -1,
         producer_epoch: int = -1,
@@ -101,17 +104,29 @@ class JavaOracle:
         request = struct.pack(">b", magic) + _text(codec)
         request += struct.pack(">bqq", timestamp_type, first if base_offset is None else base_offset, log_append_time)
         request += struct.pack(">qhi?i", producer_id, producer_epoch, base_sequence, transactional, leader_epoch)
-        request += struct.pack(">qi", -1, len(records))
+        request += struct.pack(">qi", -1 if last_offset is None else last_offset, len(records))
         return self._ask(2, request + b"".join(map(_record, records))).some_bytes()
 
-    def marker(self, offset: int, *, commit: bool, producer_id: int) -> bytes:
+    def marker(
+        self, offset: int, *, commit: bool, producer_id: int, producer_epoch: int = 0, timestamp: int = 0
+    ) -> bytes:
         """A control batch: the end of a transaction."""
-        request = struct.pack(">qqiqh?i", offset, 0, 0, producer_id, 0, commit, 0)
+        request = struct.pack(">qqiqh?i", offset, timestamp, 0, producer_id, producer_epoch, commit, 0)
         return self._ask(3, request).some_bytes()
 
-    def empty(self, base_offset: int, last_offset: int, *, transactional: bool = False) -> bytes:
+    def empty(
+        self,
+        base_offset: int,
+        last_offset: int,
+        *,
+        producer_id: int = 1,
+        producer_epoch: int = 0,
+        base_sequence: int = 0,
+        timestamp: int = 0,
+        transactional: bool = False,
+    ) -> bytes:
         """A batch of which compaction has taken every record."""
-        numbers = (base_offset, last_offset, 1, 0, 0, 0, 0, transactional)
+        numbers = (base_offset, last_offset, producer_id, producer_epoch, base_sequence, 0, timestamp, transactional)
         return self._ask(4, struct.pack(">qqqhiiq?", *numbers)).some_bytes()
 
     def read(self, batches: bytes) -> list[JavaBatch] | JavaError:

@@ -141,11 +141,20 @@ def _as_long(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
-def control_batch(offset: int, *, commit: bool, producer_id: int) -> Batch:
+def control_batch(
+    offset: int, *, commit: bool, producer_id: int, producer_epoch: int = 0, timestamp: int = 0, leader_epoch: int = 0
+) -> Batch:
     """A transaction marker, as the coordinator has it written."""
     key = struct.pack(">hh", 0, 1 if commit else 0)
-    record = Rec(offset, 0, 0, key, struct.pack(">hi", 0, 0))
-    return batch_of([record], transactional=True, control=True, producer_id=producer_id, producer_epoch=0)
+    record = Rec(offset, timestamp, 0, key, struct.pack(">hi", 0, 0))
+    return batch_of(
+        [record],
+        transactional=True,
+        control=True,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        leader_epoch=leader_epoch,
+    )
 
 
 # --- decoding ------------------------------------------------------------------------------------------------------

@@ -54,10 +54,10 @@ class RemoteTier:
         written.write_text("".join(f"{topic}={what}\n" for topic, what in orders.items()))
         written.rename(self.folder / "behaviour")
 
-    def reads(self, topic: str, *, served: bool = False) -> int:
+    def reads(self, topic: str, partition: int = 0, *, served: bool = False) -> int:
         """How many reads of records were begun, or served to their end."""
         path = self.folder / "reads"
-        line = f"{'served' if served else 'begun'} {topic}-0 "
+        line = f"{'served' if served else 'begun'} {topic}-{partition} "
         return sum(one.startswith(line) for one in path.read_text().splitlines()) if path.exists() else 0
 
 
@@ -67,9 +67,9 @@ def earliest_local(broker: KafkaBroker, topic: str, partition: int = 0) -> int:
     return min((int(path.stem) for path in files), default=0)
 
 
-def until_local_from(broker: KafkaBroker, topic: str, offset: int) -> None:
+def until_local_from(broker: KafkaBroker, topic: str, offset: int, partition: int = 0) -> None:
     """Wait until nothing below an offset is on the broker's own disk."""
     eventually(
-        lambda: earliest_local(broker, topic) >= offset,
-        f"{topic}-0 is not in the remote tier up to offset {offset}",
+        lambda: earliest_local(broker, topic, partition) >= offset,
+        f"{topic}-{partition} is not in the remote tier up to offset {offset}",
     )
