@@ -45,7 +45,7 @@ test-worlds: .venv/.set-up-test ## the full cycle on each broker and store of te
 	$(BIN)/python -m tests.worlds.figures
 
 docs: .venv/.set-up-test ## writes the generated pages again
-	$(BIN)/python -c 'from pathlib import Path; from archiver.cli.metrics_page import metrics_page; Path("docs/metrics.md").write_text(metrics_page(), encoding="utf-8")'
+	$(BIN)/python -m tests.support.metrics_tables
 	$(BIN)/archiver config reference > docs/configuration.md
 	$(BIN)/python -m tests.worlds.figures
 	$(BIN)/python -m tests.support.target_states

@@ -26,13 +26,7 @@ def complain(problem: object) -> None:
 
 
 def complain_of(error: BaseException) -> None:
-    """Print the error that ended a command: one line, or several if the error marks its line breaks as its own.
-
-    Later logs of other threads are dropped: after the error, only the next steps are printed.
-    """
-    from archiver.process.output.logs import log_this_thread_alone
-
-    log_this_thread_alone()
+    """Print the error that ended a command: one line, or several if the error marks its line breaks as its own."""
     if isinstance(error, KeyboardInterrupt):
         complain(INTERRUPTED)
         return

@@ -15,7 +15,6 @@ import yaml
 from archiver.errors import UsageError
 
 _VARIABLE: Final = re.compile(r"\$(\$?)\{(?:(?:file:([^}]+)|([A-Za-z_][A-Za-z0-9_]*))\})?")
-_MOST_VALUES: Final = 100_000  # a few lines with aliases of aliases expand to billions of values
 _LARGEST_SECRET: Final = 64 * 1024
 _LARGEST_FILE: Final = 4 * 1024 * 1024
 _QUOTES: Final = "a text with any of { } [ ] , & * # ? | - < > = ! % @ \\ in it goes between quotes"
@@ -57,23 +56,24 @@ class KeyFile:
     def read(self) -> None:
         """Read the file. Raises UsageError, which names every wrong line at once."""
         try:
-            root = yaml.compose(self._text(), Loader=yaml.SafeLoader)
-            values = self._count(root, set(), {})
+            text = self._text()
+            self._refuse_tags(text)
+            root = yaml.compose(text, Loader=yaml.SafeLoader)
+            if isinstance(root, yaml.MappingNode):
+                self._add_all(root)
+            elif root is not None:
+                raise UsageError(f"{self.path}: a configuration is a mapping of keys to values")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{self.path}: cannot be read: {error}") from error
         except RecursionError as error:
-            raise UsageError(f"{self.path}: is nested too deep") from error
+            raise UsageError(
+                f"{self.path}: is nested too deep, or an alias (*) stands within what it stands for"
+            ) from error
         except yaml.MarkedYAMLError as error:
             place = f"{self.path}:{error.problem_mark.line + 1}" if error.problem_mark is not None else str(self.path)
             raise UsageError(f"{place}: not YAML: {_without_quotes(error.problem or 'it cannot be parsed')}") from None
         except yaml.YAMLError as error:
             raise UsageError(f"{self.path}: not YAML: {error}") from error
-        if values > _MOST_VALUES:
-            raise UsageError(f"{self.path}: with its aliases (*) it holds more than {_MOST_VALUES:,} values")
-        if isinstance(root, yaml.MappingNode):
-            self._add_all(root)
-        elif root is not None:
-            raise UsageError(f"{self.path}: a configuration is a mapping of keys to values")
         if self._problems:
             raise UsageError("\n".join(self._problems))
 
@@ -84,20 +84,12 @@ class KeyFile:
             raise UsageError(f"{self.path}: is larger than {_LARGEST_FILE:,} characters; is it a configuration?")
         return text
 
-    def _count(self, node: yaml.Node | None, above: set[int], known: dict[int, int]) -> int:
-        """Count the values in a node, with aliases expanded. Raises UsageError for an alias within itself.
-
-        Also for a tag: a password that begins with ! is a tag when it has no quotes, and its value would be empty.
-        """
-        if node is not None and node.tag.startswith("!"):
-            raise UsageError(f"{self.path}:{node.start_mark.line + 1}: a tag (!) is not taken; {_QUOTES}")
-        if not isinstance(node, yaml.CollectionNode) or id(node) in known:
-            return known.get(id(node), 1)
-        if id(node) in above:
-            raise UsageError(f"{self.path}:{node.start_mark.line + 1}: an alias (*) stands within what it stands for")
-        below = node.value if isinstance(node, yaml.SequenceNode) else [one for pair in node.value for one in pair]
-        known[id(node)] = 1 + sum(self._count(one, above | {id(node)}, known) for one in below)
-        return known[id(node)]
+    def _refuse_tags(self, text: str) -> None:
+        """Raise UsageError for a tag: a password that begins with ! is one when it has no quotes, and its value would be empty."""
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.NodeEvent) and (getattr(event, "tag", None) or "").startswith("!"):
+                line = event.start_mark.line + 1 if event.start_mark is not None else 0
+                raise UsageError(f"{self.path}:{line}: a tag (!) is not taken; {_QUOTES}")
 
     def _add_all(self, node: yaml.MappingNode, prefix: str = "") -> None:
         for name, value in node.value:

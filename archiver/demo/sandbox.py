@@ -60,9 +60,9 @@ LOGGING_OPTIONS: Final = (
 PORTS: Final = range(20000, 32000)
 
 
-def fetch_kafka(version: str, cache_dir: Path, hashes: Path = KAFKA_HASHES) -> Path:
+def fetch_kafka(version: str, cache_dir: Path) -> Path:
     """Return the folder with the jars of this Kafka version, `<cache_dir>/kafka-<version>`, fetched from Maven when absent."""
-    return fetch_jars(kafka_of(version), cache_dir, hashes)
+    return fetch_jars(kafka_of(version), cache_dir, KAFKA_HASHES)
 
 
 def kafka_of(version: str) -> JarFolder:
@@ -136,11 +136,11 @@ class KafkaBroker:
         """End the broker by SIGKILL: like a crash of the machine, but without loss of the page cache."""
         self._end(signal.SIGKILL, 15.0)
 
-    def last_log_lines(self, count: int = 20) -> str:
+    def last_log_lines(self) -> str:
         """For error messages."""
         if not self.log_path.exists():
             return ""
-        return last_lines(self.log_path.read_text(encoding="utf-8", errors="replace"), count)
+        return last_lines(self.log_path.read_text(encoding="utf-8", errors="replace"), 20)
 
     def __enter__(self) -> Self:
         self.start()

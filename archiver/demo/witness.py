@@ -113,17 +113,15 @@ def consume_topic(bootstrap: str, topic: str) -> Topic:
         consumer.close()
 
 
-def _read_to_ends(
-    consumer: Consumer, topic: str, partitions: Sequence[int], clock: Callable[[], float] = time.monotonic
-) -> Topic:
+def _read_to_ends(consumer: Consumer, topic: str, partitions: Sequence[int]) -> Topic:
     seen: dict[int, list[Sighting]] = {number: [] for number in partitions}
     unfinished = set(partitions)
-    deadline = clock() + _PATIENCE_S
+    deadline = time.monotonic() + _PATIENCE_S
     while unfinished:
         messages = consumer.consume(_AT_ONCE, _POLL_S)
         if messages:
-            deadline = clock() + _PATIENCE_S
-        elif clock() > deadline:
+            deadline = time.monotonic() + _PATIENCE_S
+        elif time.monotonic() > deadline:
             raise KafkaTemporaryError(f"{topic}-{min(unfinished)}: neither records nor the end in {_PATIENCE_S:g} s")
         for message in messages:
             number = message.partition() or 0  # None only for messages that do not come from a broker

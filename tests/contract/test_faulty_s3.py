@@ -7,22 +7,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pytest
-from botocore.exceptions import ClientError
 
-from tests.support.brokers import Bucket, GivenS3
-from tests.support.faulty_s3 import EXPIRED_TOKEN, UNKNOWN_KEY, FaultyS3, Quirk, Refusal
-from tests.support.foreign_reader import open_client
+from tests.support.brokers import Bucket
+from tests.support.faulty_s3 import FaultyS3, Quirk
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 pytestmark = pytest.mark.s3
 
 SHA256 = base64.b64encode(hashlib.sha256(b"body").digest()).decode()
-
-
-def client_of(proxy: FaultyS3, bucket: Bucket) -> "S3Client":
-    return open_client(GivenS3(proxy.endpoint, bucket.s3.access_key, bucket.s3.secret_key))
 
 
 def put(proxy: FaultyS3, bucket: Bucket, headers: Mapping[str, str], key: str = "k") -> tuple[int, str]:
@@ -52,48 +46,8 @@ def test_it_wants_a_checksum(moto_bucket: Bucket, headers: Mapping[str, str], st
     assert code in said
 
 
-def test_it_overwrites(moto_bucket: Bucket) -> None:
-    with FaultyS3(moto_bucket.s3.endpoint, Quirk.OVERWRITES) as proxy:
-        for body in (b"first", b"second"):
-            client_of(proxy, moto_bucket).put_object(Bucket=moto_bucket.name, Key="k", Body=body, IfNoneMatch="*")
-    found = open_client(moto_bucket.s3).get_object(Bucket=moto_bucket.name, Key="k")
-    assert found["Body"].read() == b"second"
-
-
-def test_it_knows_no_conditions(moto_bucket: Bucket) -> None:
-    with FaultyS3(moto_bucket.s3.endpoint, Quirk.NO_CONDITIONS) as proxy:
-        status, said = put(proxy, moto_bucket, {"If-None-Match": "*"})
-        assert put(proxy, moto_bucket, {})[0] == 200
-    assert (status, "NotImplemented" in said) == (501, True)
-
-
 def test_it_wants_a_condition(moto_bucket: Bucket) -> None:
     with FaultyS3(moto_bucket.s3.endpoint, Quirk.WANTS_CONDITION) as proxy:
         status, said = put(proxy, moto_bucket, {})
         assert put(proxy, moto_bucket, {"If-None-Match": "*"})[0] == 200
     assert (status, "AccessDenied" in said) == (403, True)
-
-
-def test_it_takes_short_names_alone(moto_bucket: Bucket) -> None:
-    with FaultyS3(moto_bucket.s3.endpoint, Quirk.SHORT_NAMES) as proxy:
-        assert put(proxy, moto_bucket, {}, f"a/{'b' * 255}")[0] == 200
-        status, said = put(proxy, moto_bucket, {}, f"a/{'b' * 256}")
-    assert (status, "XMinioInvalidObjectName" in said) == (400, True)
-
-
-def test_it_drops_empty_metadata(bucket: Bucket) -> None:
-    with FaultyS3(bucket.s3.endpoint, Quirk.DROPS_EMPTY_METADATA) as proxy:
-        client = client_of(proxy, bucket)
-        client.put_object(Bucket=bucket.name, Key="k", Body=b"", Metadata={"empty": "", "full": "1"})
-        assert client.head_object(Bucket=bucket.name, Key="k")["Metadata"] == {"full": "1"}
-    assert open_client(bucket.s3).head_object(Bucket=bucket.name, Key="k")["Metadata"] == {"empty": "", "full": "1"}
-
-
-@pytest.mark.parametrize("refusal", [EXPIRED_TOKEN, UNKNOWN_KEY])
-def test_it_refuses_a_key(bucket: Bucket, refusal: Refusal) -> None:
-    with FaultyS3(bucket.s3.endpoint) as proxy:
-        client = client_of(proxy, bucket)
-        client.list_objects_v2(Bucket=bucket.name)
-        proxy.refused_keys[bucket.s3.access_key] = refusal
-        with pytest.raises(ClientError, match=refusal.code):
-            client.list_objects_v2(Bucket=bucket.name)

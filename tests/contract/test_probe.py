@@ -60,22 +60,6 @@ def test_it_refuses_a_store_that_overwrites(earlier_probes: int) -> None:
         probe_store(Archive(store, LAYOUT))
 
 
-def test_it_refuses_an_s3_that_overwrites(moto_bucket: Bucket) -> None:
-    with FaultyS3(moto_bucket.s3.endpoint, Quirk.OVERWRITES) as proxy:
-        store = open_bucket(moto_bucket, endpoint=proxy.endpoint)
-        with pytest.raises(StoreError, match="does not honour If-None-Match"):
-            probe_store(Archive(store, LAYOUT))
-
-
-def test_it_refuses_an_s3_that_knows_no_conditions(moto_bucket: Bucket) -> None:
-    """Finally: nothing would be another the next time."""
-    with FaultyS3(moto_bucket.s3.endpoint, Quirk.NO_CONDITIONS) as proxy:
-        store = open_bucket(moto_bucket, endpoint=proxy.endpoint)
-        with pytest.raises(StoreError, match=r"does not honour If-None-Match: \* on put \(.*NotImplemented \(501\)"):
-            probe_store(Archive(store, LAYOUT))
-        assert proxy.requests == {"PUT": 1}
-
-
 @pytest.mark.parametrize("earlier_probes", [0, 1])
 def test_it_refuses_an_s3_that_drops_empty_metadata(moto_bucket: Bucket, earlier_probes: int) -> None:
     for _ in range(earlier_probes):

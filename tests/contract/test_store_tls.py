@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from archiver.config.model import StorageConfig
-from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
+from archiver.errors import ArchiverError, StoreError
 from archiver.store.port import ObjectKind
 from archiver.store.s3 import S3Store
 from tests.support.minio import Minio, minio_or_skip
@@ -86,11 +86,6 @@ def test_the_other_scheme_is_told(tls: Minio, minio: Minio, certificates: Certif
             "k", b"", {}, kind=ObjectKind.FACT
         )
     assert "HTTPS" in str(caught.value) or "storage.endpoint" in str(caught.value)
-
-
-def test_an_endpoint_where_nobody_listens_is_temporary() -> None:
-    with pytest.raises(StoreTemporaryError, match=r"nobody listens at http://127\.0\.0\.1:9; check storage\.endpoint"):
-        store_at("http://127.0.0.1:9", None).head("k")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -144,38 +144,6 @@ def test_no_place_for_compiled_kernels_is_told_and_stops_nothing(tmp_path: Path)
     assert answer.says in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ([], "COMMAND"),
-        (["bakcup"], "bakcup"),
-        (["cat"], "TOPIC"),
-        (["restore"], "--target"),
-        (["query"], "SQL"),
-        (["query", "SELECT 1", "--url", "s3://bucket/x", "--from", "yesterday"], "--from"),
-        (["ls", "--url", "file:///tmp"], "s3://"),
-        (["cat", "t", "--url", "s3://bucket/x", "--partition", "one"], "--partition"),
-        (["cat", "t", "--url", "s3://bucket/x", "--limit", "-1"], "--limit"),
-        (["restore", "--target", "absent.yaml", "--url", "s3://bucket/x"], "absent.yaml"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_mistakes_are_named_and_end_with_2(
-    tmp_path: Path,
-    arguments: list[str],
-    named: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ARCHIVER_CONFIG", raising=False)
-    assert exit_code_of(*arguments) == 2
-    out, err = capsys.readouterr()
-    assert named in err
-    assert "Traceback" not in err
-    assert out == ""
-
-
 @pytest.mark.parametrize(("arguments", "named"), [(["bakcup"], "bakcup"), (["backup"], "no configuration")])
 def test_a_mistake_ends_the_program_with_2(tmp_path: Path, arguments: list[str], named: str) -> None:
     """One that the command line tells by itself, and one of ours."""

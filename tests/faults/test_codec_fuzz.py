@@ -1,6 +1,6 @@
 """No input may read or write outside its buffer, crash or hang: mutated batches, containers and frames, in three kinds of kernels.
 
-Compiled, with guard bytes around every buffer; uncompiled, where numpy refuses an index outside (and we a negative one);
+Compiled; uncompiled, where numpy refuses an index outside (and we a negative one);
 compiled with bounds checks. The last two run in processes of their own.
 """
 

@@ -74,15 +74,13 @@ SCRAM = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "SCRAM-SHA-512
 TLS = {"security.protocol": "ssl"}
 
 # What stands in the file, as text, or what is changed in a good one: by dotted key, None takes it out.
-LAUGHS = "\n".join([f"- &a{at} [{', '.join([f'*a{at - 1}' if at else 'x'] * 10)}]" for at in range(12)])
 CHANGES: dict[str, str | dict[str, object]] = {
     "a file that is not YAML": "storage: [",
     "a password that YAML takes for an alias": "kafka.sasl.password: *pa55-word",
     "a password that YAML takes for a tag": "kafka.sasl.password: !pa55-word",
     "a password that YAML takes for keys": "storage.url: s3://bucket\nkafka: {sasl.password: {pa55-word}}",
     "a key that is a list": "storage.url: s3://bucket\nkafka:\n  ? [sasl.password, pa55-word]\n  : x\n",
-    "an alias of what it stands in": "storage.url: s3://bucket\nkafka: &x {a: *x}",
-    "aliases that make billions of a few": f"topics.include:\n{LAUGHS}",
+    "an alias of what it stands in": "storage.url: s3://bucket\ntopics.include: &x [a, [*x]]",
     "merge keys": "storage.url: s3://bucket\nkafka: {<<: {client.id: me}}",
     "a list instead of keys": "- storage",
     "a password that YAML takes for keys, under an unknown one": "storage.url: s3://bucket\nkafka: {sasl.passwort: {pa55-word: x}}",
@@ -233,7 +231,7 @@ def key_of(base: int, partition: int = 0) -> str:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     made = archive_of_orders(tmp_path)
     monkeypatch.setattr(archiver.archive.format.handle, "open_archive", lambda _: Archive(made, LAYOUT))
-    for door in ("backup.run", "spark.query", "spark.restore", "spark.verify", "upkeep.inspection"):
+    for door in ("backup.service.run_backup", "spark.query", "spark.restore", "spark.verify", "upkeep.inspection"):
         monkeypatch.setattr(f"archiver.{door}.open_archive", lambda _: Archive(made, LAYOUT))
     return made
 

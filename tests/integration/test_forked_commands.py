@@ -13,7 +13,7 @@ import pytest
 
 from archiver.interrupt import INTERRUPTED
 from tests.support.forked_commands import installed_commands, start_command
-from tests.support.processes import command_of, end_of, state_of
+from tests.support.processes import command_of, state_of
 from tests.support.service import eventually
 
 STATUS = ("Umask", "Threads", "SigBlk", "SigIgn", "SigCgt", "Uid", "Groups")
@@ -56,18 +56,6 @@ def start(folder: Path, *arguments: str, is_forked: bool, **environment: str) ->
             stderr=subprocess.PIPE,
             text=True,
         )
-
-
-@forked_or_installed
-def test_it_says_and_ends_as_it_should(tmp_path: Path, *, is_forked: bool) -> None:
-    for arguments, code, out, err in (
-        (("--version",), 0, "archiver ", ""),
-        (("config", "show", "-c", "here.yaml"), 2, "", "archiver: here.yaml: cannot be read"),
-        (("config", "show", "-c", "/dev/stdin"), 2, "", "archiver: /dev/stdin: storage.url: is required"),
-        (("nothing",), 2, "", "archiver: argument COMMAND: invalid choice"),
-    ):
-        done = end_of(start(tmp_path, *arguments, is_forked=is_forked), 60)
-        assert (done.returncode, done.stdout[: len(out)], done.stderr[: len(err)]) == (code, out, err)
 
 
 def test_the_system_sees_the_same(tmp_path: Path, waiting_store: tuple[int, list[bytes]]) -> None:
@@ -122,9 +110,3 @@ def test_killed_it_is_told_so(tmp_path: Path, waiting_store: tuple[int, list[byt
     assert process.communicate(timeout=60) == ("", "")
     assert (process.returncode, process.poll(), process.wait()) == (-signal.SIGKILL,) * 3
     eventually(lambda: state_of(process.pid) in {"", "Z"})
-
-
-def test_what_an_interpreter_reads_at_its_start_needs_one(tmp_path: Path) -> None:
-    with start(tmp_path, "--version", is_forked=True, PYTHONUTF8="0") as process:
-        assert type(process).__name__ == "_Child"
-        process.communicate(timeout=60)

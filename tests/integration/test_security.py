@@ -25,13 +25,11 @@ from confluent_kafka.admin._resource import ResourceType as Kind
 
 import archiver.restore.targets.targets
 import archiver.spark.restore_job
-from archiver.archive.format.handle import Archive, open_archive
-from archiver.archive.notes.topics import read_topic
 from archiver.backup.service.run_backup import run_backup
 from archiver.cli.main import main
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.demo.sandbox import fetch_kafka
-from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError, TargetError
+from archiver.errors import KafkaError, TargetError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.client_thread import ClientThread
 from archiver.kafka.login.settings import KafkaSettings
@@ -42,8 +40,6 @@ from archiver.restore.plan.request import Existing, RestoreRequest
 from archiver.restore.plan.task import RestoreTask, TaskReport
 from archiver.restore.report.restore_report import RestoreResult
 from archiver.spark.restore import preview_restore, run_restore_job
-from archiver.spark.verify import run_verify
-from archiver.upkeep.object_check import Level
 from tests.integration.groups.test_group_positions import commit
 from tests.support.bad_input import KAFKA
 from tests.support.brokers import CACHE, KAFKA_41, REPOSITORY
@@ -169,81 +165,11 @@ def test_both_clients_come_in(way: str, secure: SecureBroker, endpoint: str) -> 
 # --- who is not let in
 
 
-def changed(way: str, broker: SecureBroker, listener: str = "", **changes: str | None) -> Properties:
-    properties = way_in(way, broker)
-    if listener:
-        properties["bootstrap.servers"] = broker.bootstrap if listener == "PLAINTEXT" else broker.address(listener)
-    for name, text in changes.items():
-        key = name if name == "token_provider" else name.replace("_", ".")
-        properties.pop(key, None)
-        if text is not None:
-            properties[key] = text
-    return properties
-
-
-LATE_TOKEN = (
-    r"there is no token: tests\.support\.token_server:give_late gave one that had expired at"
-    r" 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00, 60\d s ago by the clock of this machine; is that clock right\?; "
-)
-
-
-@pytest.mark.parametrize(
-    ("way", "listener", "changes", "message", "kind"),
-    [
-        ("scram-256", "", {"sasl_password": "wrong"}, rf"does not let us in \(sasl_ssl SCRAM-SHA-256 as user {USER}\).*user and password", KafkaError),
-        ("plain", "", {"sasl_password": "wrong"}, "does not let us in.*Authentication failed.*user and password", KafkaError),
-        ("scram-512", "", {"sasl_username": "bob"}, "does not let us in.*as user bob", KafkaError),
-        ("token of a function", "", {"token_provider": "tests.support.token_server:refuse"}, "there is no token: the badge reader is broken", KafkaError),
-        ("token of a function", "", {"token_provider": "tests.support.token_server:give_late"}, f"{LATE_TOKEN}check what gives the token$", KafkaError),
-        ("token of a function", "", {"token_provider": "tests.support.token_server:give_stale"}, LATE_TOKEN.replace("late", "stale"), KafkaError),
-        ("tls", "", {"ssl_ca_location": "STRANGER"}, "certificate that is not accepted: .*ssl.ca.location", KafkaError),
-        ("tls", "EXPIRED", {}, "certificate that is not accepted: certificate has expired", KafkaError),
-        ("tls", "OTHERNAME", {}, "certificate that is not accepted: .*127.0.0.1", KafkaError),
-        ("client certificate", "", {"ssl_certificate_location": None, "ssl_key_location": None}, "ends the TLS handshake: .*CERTIFICATE.*ssl.certificate.location", KafkaError),
-        ("tls", "PLAINTEXT", {}, "perhaps it does not speak TLS", KafkaTemporaryError),
-        ("plain without tls", "PLAINTEXT", {}, r"does not ask who we are \(sasl_plaintext PLAIN as user alice\); check the port, or set security.protocol to plaintext", KafkaError),
-        ("plain without tls", "SASLTLS", {}, "perhaps it wants TLS", KafkaTemporaryError),
-    ],
-)  # fmt: skip
-def test_who_is_not_let_in_is_told_why(
-    way: str,
-    listener: str,
-    changes: dict[str, str | None],
-    message: str,
-    kind: type[ArchiverError],
-    secure: SecureBroker,
-) -> None:
-    stranger = str(secure.certificates.stranger)
-    changes = {key: stranger if text == "STRANGER" else text for key, text in changes.items()}
-    settings = KafkaSettings.parse(changed(way, secure, listener, **changes))
-    started_s = time.monotonic()
-    with pytest.raises(kind, match=message) as caught:
-        asyncio.run(_names(settings))
-    assert PASSWORD not in str(caught.value)
-    assert time.monotonic() - started_s < 45  # nothing is tried until a time is up; a machine may stand still
-
-
 def test_a_provider_that_does_not_know_us_is_named(secure: SecureBroker, endpoint: str) -> None:
     wrong = way_in("token of a provider", secure, endpoint) | {"sasl.oauthbearer.client.secret": "hunter2-hunter2"}
     with pytest.raises(KafkaError, match=rf"there is no token: {endpoint} answered 401") as caught:
         asyncio.run(_names(KafkaSettings.parse(wrong)))
     assert "hunter2" not in str(caught.value)
-
-
-def test_a_provider_that_gives_what_has_expired_is_named(secure: SecureBroker) -> None:
-    with (
-        token_endpoint(lives_s=-600) as late,
-        pytest.raises(
-            KafkaError, match=rf"there is no token: {late} gave one that had expired at .* 60\d s ago by the clock"
-        ),
-    ):
-        asyncio.run(_names(KafkaSettings.parse(way_in("token of a provider", secure, late))))
-
-
-def test_a_provider_that_is_away_may_come_back(secure: SecureBroker) -> None:
-    away = way_in("token of a provider", secure, "http://127.0.0.1:9/token")
-    with pytest.raises(KafkaTemporaryError, match=r"there is no token: http://127\.0\.0\.1:9/token: .*refused"):
-        asyncio.run(_names(KafkaSettings.parse(away)))
 
 
 @pytest.mark.s3
@@ -310,17 +236,6 @@ def filled(topic: str, secure: SecureBroker) -> str:
     create_topic(secure.bootstrap, topic)
     produce_values(secure.bootstrap, topic, [b"one", b"two"])
     return topic
-
-
-@pytest.mark.s3
-def test_the_rights_that_are_written_down_are_enough(filled: str, secure: SecureBroker, site: ArchiveSite) -> None:
-    secure.grant(*reading(filled))
-    assert errors_of_backup(site, secure, filled) == []
-    found = run_verify(config_of(site, secure, filled), Level.LISTING, against_kafka=True)
-    assert (found.is_whole, found.compared) == (True, 2)
-    secure.grant(*writing(f"{filled}.back"))
-    (back,) = restored(site, secure, filled).topics
-    assert (back.records, back.errors, back.is_finished) == (2, (), True)
 
 
 @pytest.mark.s3
@@ -410,64 +325,6 @@ def test_a_purge_tells_of_the_groups_that_this_user_may_see(
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize(
-    ("rights", "named"), [([], "Describe on topic"), ([Op.DESCRIBE], "Read on topic")], ids=["none", "describe"]
-)
-def test_what_may_not_be_seen_is_not_whole(
-    filled: str, secure: SecureBroker, site: ArchiveSite, rights: list[Op], named: str
-) -> None:
-    secure.grant(*reading(filled))
-    assert errors_of_backup(site, secure, filled) == []
-    secure.grant(*((Kind.TOPIC, filled, one) for one in rights))
-    found = run_verify(config_of(site, secure, filled), Level.LISTING, against_kafka=True)
-    (error,) = found.errors
-    assert not found.is_whole
-    assert named in error.error
-    assert filled in error.error
-
-
-@pytest.mark.s3
-def test_a_backup_names_the_right_that_it_lacks(filled: str, secure: SecureBroker, site: ArchiveSite) -> None:
-    secure.grant((Kind.TOPIC, filled, Op.DESCRIBE))
-    (error,) = errors_of_backup(site, secure, filled)
-    assert f"Read on topic {filled}" in error
-
-
-@pytest.mark.s3
-def test_a_backup_goes_without_the_right_to_configs(
-    filled: str, secure: SecureBroker, site: ArchiveSite, caplog: pytest.LogCaptureFixture
-) -> None:
-    secure.grant(*(right for right in reading(filled) if right[2] != Op.DESCRIBE_CONFIGS))
-    assert errors_of_backup(site, secure, filled) == []
-    assert [one.message for one in caplog.records if f"DescribeConfigs on topic {filled}" in one.message]
-    store, layout = open_archive(config_of(site, secure, filled).storage)
-    fact = read_topic(Archive(store, layout), filled)
-    assert fact is not None
-    assert (fact.partitions, fact.configs) == (1, {})
-
-
-@pytest.mark.s3
-def test_a_restore_names_the_right_that_it_lacks_and_goes_on_with_it(
-    filled: str, secure: SecureBroker, site: ArchiveSite
-) -> None:
-    """What is said without the other rights is in test_rights.py."""
-    secure.grant(*reading(filled))
-    assert errors_of_backup(site, secure, filled) == []
-    secure.grant(*(right for right in writing(f"{filled}.back") if right[2] != Op.WRITE))
-    try:
-        said = [error.error for topic in restored(site, secure, filled).topics for error in topic.errors]
-    except ArchiverError as error:
-        said = [str(error)]
-    assert len(said) == 1
-    assert "Write on" in said[0]
-    assert f"{filled}.back" in said[0]
-    # What was begun is finished when the right is there.
-    secure.grant(*writing(f"{filled}.back"))
-    (back,) = restored(site, secure, filled).topics
-    assert (back.records, back.errors, back.is_finished) == (2, (), True)
-
-
-@pytest.mark.s3
 def test_a_restore_that_is_refused_leaves_no_connection_behind(
     filled: str, secure: SecureBroker, site: ArchiveSite
 ) -> None:
@@ -484,25 +341,6 @@ def test_a_restore_that_is_refused_leaves_no_connection_behind(
             restored(site, secure, filled, address=address)
         gc.collect()
     assert [str(one.message) for one in seen if issubclass(one.category, ResourceWarning)] == []
-
-
-@pytest.mark.s3
-def test_a_service_names_the_right_on_its_group_that_it_lacks(
-    filled: str, secure: SecureBroker, site: ArchiveSite
-) -> None:
-    secure.grant(*reading(filled))
-    (site.folder / "archive.yaml").write_text(
-        yaml.safe_dump(site.config("", [filled]) | {"kafka": way_in("scram-256", secure)})
-    )
-    process = site.command("backup")
-    try:
-        assert process.stderr is not None
-        lines = (line for line in process.stderr if "does not let us in" in line)
-        assert "grant this user Read on the group" in next(lines)
-    finally:
-        process.kill()
-        out, err = process.communicate()
-    assert PASSWORD not in out + err
 
 
 WAYS_OF: dict[str, tuple[str, str, dict[str, str | None]]] = {

@@ -78,13 +78,12 @@ class BucketArchive:
             keys.append(key)
         return keys
 
-    def change(self, key: str, content: bytes | None = None, *, loses_facts: bool = False) -> None:
+    def change(self, key: str, content: bytes | None = None) -> None:
         """Overwrite an object as no writer of ours ever does."""
         found = self.store.get(key)
         assert found is not None
-        metadata = {} if loses_facts else dict(found[1])
         body = found[0] if content is None else content
-        s3_client(self.bucket).put_object(Bucket=self.bucket.name, Key=key, Body=body, Metadata=metadata)
+        s3_client(self.bucket).put_object(Bucket=self.bucket.name, Key=key, Body=body, Metadata=dict(found[1]))
 
     def content(self, key: str) -> bytes:
         found = self.store.get(key)

@@ -1,7 +1,4 @@
-"""Mutates objects of a bucket that are no segments. Reading must give an error of ours, or what the rest of the archive has.
-
-In this process, or as `python -m tests.support.bucket_fuzz KIND SEED COUNT`.
-"""
+"""Mutates objects of a bucket that are no segments. Reading must give an error of ours, or what the rest of the archive has."""
 
 import asyncio
 import hashlib
@@ -10,7 +7,6 @@ import logging
 import random
 import re
 import struct
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -814,30 +810,3 @@ def _silence() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-def find(kind: str, seed: int, count: int) -> Outcomes:
-    """Go on behind failures, and count them by what they are."""
-    found = Outcomes()
-    logging.disable()
-    for number in range(count):
-        what = f"{kind} {seed} {number}"
-        try:
-            KINDS[kind](random.Random(what), Peaks(), what)
-        except Exception as error:  # noqa: BLE001 - which it is, is what is asked for
-            frame = error.__traceback__
-            while frame is not None and frame.tb_next is not None:
-                frame = frame.tb_next
-            place = "" if frame is None else f"{frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno}"
-            found[f"{type(error).__name__} {place} {str(error)[:90]!r} e.g. {number}"] += 1
-    return found
-
-
-if __name__ == "__main__":
-    _, kind_, seed_, count_, *more_ = sys.argv
-    if more_:
-        for text, times in find(kind_, int(seed_), int(count_)).most_common(60):
-            print(times, text)
-    else:
-        outcomes_, peaks_ = run(kind_, int(seed_), int(count_))
-        print(json.dumps(dict(outcomes_)), peaks_)

@@ -19,14 +19,13 @@ _MODULUS = 2**61 - 1
 _BASE = 0x1D8E4E27C47D124F % _MODULUS
 
 
-def frame_of(records: Sequence[Rec], *, null_start: int = -7) -> Frame:
-    """`null_start` stands where the start of a null key or value would: no one may look at it."""
+def frame_of(records: Sequence[Rec]) -> Frame:
     body, header_body = bytearray(b"before"), bytearray(b"headers")
     table = np.empty((len(Column), len(records)), np.int64)
 
     def add(content: bytes | None) -> tuple[int, int]:
         if content is None:
-            return null_start, NULL_LENGTH
+            return -7, NULL_LENGTH  # no one may look at where a null begins
         body.extend(content)
         return len(body) - len(content), len(content)
 

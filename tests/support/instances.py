@@ -22,6 +22,7 @@ from tests.support.service import Instance, eventually, service_config
 Latest = dict[int, dict[bytes | None, bytes]]  # partition -> the newest value of each key that was not deleted
 
 SECONDS: Final = 1 / 86_400
+_LONGEST_STAND_S: Final = 8.0
 ROLES: Final = {"a": "active", "b": "passive"}
 
 
@@ -109,7 +110,7 @@ class Fleet:
     def wake(self, name: str) -> None:
         os.kill(self.running[name].process.pid, signal.SIGCONT)
 
-    def see_to(self, longest_s: float = 8.0) -> None:
+    def see_to(self) -> None:
         """Start again whoever died, without its failpoint; wake up whoever has stood still for long enough."""
         for name, one in self.running.items():
             if one.process.poll() is not None:
@@ -119,7 +120,7 @@ class Fleet:
                 if one.process.pid not in self._stands_since:
                     self._stands_since[one.process.pid] = time.monotonic()
                     self.stops += 1
-                if time.monotonic() > self._stands_since[one.process.pid] + longest_s:
+                if time.monotonic() > self._stands_since[one.process.pid] + _LONGEST_STAND_S:
                     self.wake(name)
 
     def __enter__(self) -> Self:
@@ -231,9 +232,9 @@ def latest_on(oracle: JavaOracle, bootstrap: str, topic: str, partitions: int) -
     return {number: latest(seen.get(number, [])) for number in range(partitions)}
 
 
-def latest_given(site: ArchiveSite, topic: str, partitions: int, life: int = 0) -> Latest:
+def latest_given(site: ArchiveSite, topic: str, partitions: int) -> Latest:
     """By the independent reader."""
-    return {number: latest(records_given(site.bucket, topic, number, life)) for number in range(partitions)}
+    return {number: latest(records_given(site.bucket, topic, number, 0)) for number in range(partitions)}
 
 
 def latest_restored(

@@ -23,12 +23,12 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
 
 
-def find_minio(given: str | None = None) -> Path | None:
-    """The minio binary: given, $ARCHIVER_MINIO, the Go binaries, the repository's cache, PATH; None when there is none.
+def find_minio() -> Path | None:
+    """The minio binary: $ARCHIVER_MINIO, the Go binaries, the repository's cache, PATH; None when there is none.
 
     One that was asked for by name and is not there is an error, not a reason to take another.
     """
-    named = given or os.environ.get("ARCHIVER_MINIO")
+    named = os.environ.get("ARCHIVER_MINIO")
     if named:
         if not Path(named).is_file():
             raise FileNotFoundError(f"no minio binary at {named}")
@@ -48,11 +48,9 @@ def _go_binaries() -> list[Path]:
     return [Path(folder) / "bin" / "minio" for folder in answer.stdout.strip().split(os.pathsep) if folder]
 
 
-def minio_or_skip(
-    given: str | None = None, certificates: Path | None = None, environment: Mapping[str, str] | None = None
-) -> "Minio":
+def minio_or_skip(certificates: Path | None = None, environment: Mapping[str, str] | None = None) -> "Minio":
     """A started server. Without a binary the test is skipped, or fails under ARCHIVER_REQUIRE_REAL=1."""
-    binary = find_minio(given)
+    binary = find_minio()
     if binary is not None:
         minio = Minio(binary, certificates, environment)
         minio.start()

@@ -170,9 +170,9 @@ def until_swept(
     return sweep(site, broker.bootstrap, topic, retention, agreed=True)
 
 
-def log_start(broker: Broker, topic: str, partition: int = 0) -> int:
-    found = with_client(broker.bootstrap, lambda client: client.offsets([(topic, partition)]))
-    return found[topic, partition].log_start
+def log_start(broker: Broker, topic: str) -> int:
+    found = with_client(broker.bootstrap, lambda client: client.offsets([(topic, 0)]))
+    return found[topic, 0].log_start
 
 
 if __name__ == "__main__":

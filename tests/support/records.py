@@ -220,9 +220,9 @@ def header_keys(*, raw: bool = True) -> st.SearchStrategy[bytes]:
     return usual | st.sampled_from(_BROKEN) | st.binary(max_size=8) if raw else usual
 
 
-def header_lists(*, raw: bool = True, most: int = 50) -> st.SearchStrategy[Headers]:
+def header_lists(*, raw: bool = True) -> st.SearchStrategy[Headers]:
     pairs = st.tuples(header_keys(raw=raw), contents(20))
-    return (st.lists(pairs, max_size=4) | st.lists(pairs, max_size=most)).map(tuple)
+    return (st.lists(pairs, max_size=4) | st.lists(pairs, max_size=50)).map(tuple)
 
 
 @st.composite

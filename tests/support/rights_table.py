@@ -119,10 +119,6 @@ class Command:
     is_brief: bool = False  # its cases are tried in each run, but for losses that another one tries
     exit_code: int = 0  # of a run that has all rights
 
-    @property
-    def is_on_kafka(self) -> bool:
-        return self.kind is not Kind.READER or any(not right.is_of_store for right in self.needs)
-
 
 def denied(operation: str, right: str) -> Loss:
     return Loss(rf"{operation} was denied; grant {right} on ")

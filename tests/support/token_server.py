@@ -42,20 +42,6 @@ def give_late() -> tuple[str, int]:
     return unsigned(USER), int((time.time() - 600) * 1000)
 
 
-def give_stale() -> tuple[str, int]:
-    """By what the token says of itself."""
-    return unsigned(USER, -600.0), int((time.time() + 600) * 1000)
-
-
-def refuse() -> tuple[str, int]:
-    raise RuntimeError("the badge reader is broken")
-
-
-def give_ancient() -> tuple[str, int]:
-    """From before there were calendars, by what the token says of itself."""
-    return unsigned(USER, -1e18), int((time.time() + 600) * 1000)
-
-
 def give_bytes() -> tuple[bytes, int]:
     return unsigned(USER).encode(), int((time.time() + 600) * 1000)
 
@@ -90,7 +76,6 @@ def hang() -> tuple[str, int]:
 
 
 class _Endpoint(BaseHTTPRequestHandler):
-    lives_s = 600.0
     redirects_to = ""
     answer: bytes | None = None
     status = 200
@@ -112,7 +97,7 @@ class _Endpoint(BaseHTTPRequestHandler):
         if scheme != "Basic" or not known or form.get("grant_type") != ["client_credentials"]:
             self.send_error(401)
             return
-        token = unsigned(USER, self.lives_s)
+        token = unsigned(USER)
         self.given.append(token)
         body = json.dumps({"access_token": token, "token_type": "bearer", "expires_in": 600}).encode()
         body = body if self.answer is None else self.answer
@@ -132,7 +117,6 @@ class _Endpoint(BaseHTTPRequestHandler):
 
 @contextmanager
 def token_endpoint(
-    lives_s: float = 600.0,
     *,
     redirects_to: str = "",
     answer: bytes | None = None,
@@ -146,7 +130,7 @@ def token_endpoint(
     `seen` is where it puts the path of each request, `given` each token. `answer` is what it says instead of one.
     `certificate` is a file with its certificate and key; then it speaks TLS.
     """
-    told = {"redirects_to": redirects_to, "answer": answer, "status": status, "lives_s": lives_s}
+    told = {"redirects_to": redirects_to, "answer": answer, "status": status}
     lists = {"seen": [] if seen is None else seen, "given": [] if given is None else given}
     with ThreadingHTTPServer(("127.0.0.1", 0), type("Endpoint", (_Endpoint,), {**told, **lists})) as server:
         if certificate is not None:

@@ -11,12 +11,12 @@ from archiver import errors
 from archiver.backup.compacted.work.instance_metrics import INSTANCE_METRICS
 from archiver.backup.reports.metrics import METRICS
 from archiver.cli.commands import build_parser
-from archiver.cli.metrics_page import metrics_page
 from archiver.config.load import load_config, load_target
 from archiver.errors import ArchiverError
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.upkeep.retention.sweeping.sweep_metrics import SWEEP_METRICS
 from tests.support.brokers import REPOSITORY
+from tests.support.metrics_tables import metrics_page
 from tests.support.secure_broker import Certificates
 
 OF_SPARK_SUBMIT = {"--archives", "--deploy-mode", "--files", "--master", "--py-files"}

@@ -50,7 +50,8 @@ from archiver.process.running.workers import Workers
 log = logging.getLogger(__name__)
 
 # To open a partition takes several requests to the store, one after the other: at 30 ms each, 2,000 partitions need some threads.
-OPENERS = 8
+# Some of them may hang in a store, and others must still be opened.
+OPENERS = 32
 _FIND_ENDS_S = 20.0
 _MANY = 32  # from this number of partitions on, one listing of their topics is faster
 _KEYS_A_LISTING = 100  # a page of 1,000 keys takes as long as ten listings that find nothing

@@ -49,7 +49,7 @@ class GroupWorker(ABC):
         self._sink = request.sink
         self._group = group
         self._pool = pool
-        self._openers = Workers(OPENERS, "opener", most=4 * OPENERS)  # opening must not wait behind puts that hang
+        self._openers = Workers(OPENERS, "opener")  # opening must not wait behind puts that hang
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self.gone = GoneTopics(request.sink.archive, self._openers)

@@ -24,7 +24,6 @@ from archiver.errors import UsageError
 from archiver.groups.positions.keeper import PositionPolicy
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.kafka.login.settings import KafkaSettings
-from archiver.process.output.defects import sweep_defects
 from archiver.process.running.signals import stop_on_signals, unless_stopped
 from archiver.process.running.silence import SilenceCounter
 from archiver.process.running.workers import Workers, workers
@@ -37,7 +36,6 @@ def run_backup(
 ) -> tuple[BackupReport, float]:
     """Archive everything committed at the start. Returns a report of each partition, and the duration in seconds."""
     started_s = time.monotonic()
-    sweep_defects()
 
     async def run() -> BackupReport:
         stop = stop_on_signals()

@@ -23,7 +23,6 @@ from archiver.config.model import ArchiverConfig, GroupProtocol
 from archiver.errors import ArchiverError, DroppedError, StoppedError, UsageError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group import GroupSettings
-from archiver.process.output.defects import sweep_defects
 from archiver.process.output.progress import spell_seconds
 from archiver.process.output.text import spell_count
 from archiver.process.running.signals import stop_on_signals, unless_stopped
@@ -36,7 +35,6 @@ Worker = TypeVar("Worker", bound=GroupWorker)
 
 _REPORT_EVERY_S = 1.0
 _SILENT_S = 5.0  # a healthy group assigns partitions within a few seconds
-_DAY_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +68,11 @@ def run_service(
         made.append(Service(request, group_settings(config, group), pool))
         return made[0]
 
-    def watch(service: Service, client: KafkaClient, pool: Workers) -> Sequence[Awaitable[None]]:
+    def watch(service: Service, client: KafkaClient) -> Sequence[Awaitable[None]]:
         def report() -> None:
             notice(metrics.records, list(service.feeds.values()))
 
-        return [report_state(service, config, group, say, report), _sweep_daily(pool), *vitals.watch(client)]
+        return [report_state(service, config, group, say, report), *vitals.watch(client)]
 
     run_worker(config, vitals, metrics, make, watch)
     dropped, lasting = (made[0].dropped, made[0].problems) if made else ((), ())
@@ -117,7 +115,7 @@ def run_worker(
     vitals: WorkerVitals[Worker],
     metrics: Metrics,
     make: Callable[[BackupRequest, Workers], Worker],
-    watch: Callable[[Worker, KafkaClient, Workers], Sequence[Awaitable[None]]],
+    watch: Callable[[Worker, KafkaClient], Sequence[Awaitable[None]]],
 ) -> None:
     """Run the worker that `make` returns, with its endpoint, until a signal. `watch` returns other work for its loop."""
 
@@ -133,7 +131,7 @@ def run_worker(
             )
             worker = make(request, pool)
             vitals.attend(worker)
-            await worker.run(stop, lambda client: watch(worker, client, pool))
+            await worker.run(stop, lambda client: watch(worker, client))
 
     with suppress(StoppedError):
         asyncio.run(run())
@@ -178,9 +176,3 @@ def group_settings(config: ArchiverConfig, group: str) -> GroupSettings:
         refresh_ms=config.topics.refresh_ms,
         archive=archive_mark(config.storage),
     )
-
-
-async def _sweep_daily(pool: Workers) -> None:
-    while True:
-        await pool.call(sweep_defects)
-        await asyncio.sleep(_DAY_S)

@@ -69,7 +69,7 @@ async def back_up_until_end(
     A failure of one partition does not stop the others; it is in the report, as is a stop after work had begun. `notice` is
     called regularly with reports of all partitions.
     """
-    with workers(OPENERS, "opener", most=4 * OPENERS) as openers:
+    with workers(OPENERS, "opener") as openers:
         async with KafkaClient(request.kafka) as client:
             cluster_id = await client.cluster_id()
             opener = opener_of(request, client, openers, cluster_id)

@@ -16,7 +16,7 @@ from archiver.errors import KafkaError, KafkaTemporaryError, TopicGoneError
 from archiver.kafka.brokers.cluster import AbsentError, NodeRefusedError, Refusal
 from archiver.kafka.brokers.connection import Connections, watching, work_in_place
 from archiver.kafka.brokers.refusal import explain, explain_one
-from archiver.kafka.brokers.wire import Call, MalformedAnswerError, ParsedAnswer, RawAnswer
+from archiver.kafka.brokers.wire import Call, ParsedAnswer
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.process.running.backoff import Backoff
 
@@ -92,7 +92,7 @@ class BrokerRequests:
             await self._sleep(muted_s)
         watching.set(self._connections)
         try:
-            raw: RawAnswer = await self._client.send(node_id, call, group=lane)
+            answer: ParsedAnswer | Exception = await self._client.send(node_id, call, group=lane)
         except NodeNotReadyError as error:
             self._note_silence()
             raise self._not_let_in(node_id, call) from error
@@ -102,10 +102,10 @@ class BrokerRequests:
             cause = type(error).__name__
             raise KafkaTemporaryError(f"{call.name} to broker {node_id}: {reason}", cause=cause) from error
         self._silent_since_s = None
-        try:
-            answer: ParsedAnswer = raw.read()
-        except MalformedAnswerError as error:
-            raise KafkaError(f"broker {node_id} sent an {raw!r} that does not parse: {error}") from error
+        if isinstance(answer, Exception):
+            raise KafkaError(
+                f"broker {node_id} sent an answer to {call.name} that does not parse: {answer}"
+            ) from answer
         if call.throttle_ms > 0:
             self._muted_until_s[node_id, lane] = self._clock() + call.throttle_ms / 1000
         return answer

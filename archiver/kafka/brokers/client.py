@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 from archiver.errors import KafkaError, KafkaTemporaryError, StrangerError
 from archiver.kafka.brokers import calls
@@ -21,6 +22,9 @@ from archiver.kafka.brokers.cluster import (
 from archiver.kafka.brokers.codes import Code, broker_error
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.process.output.text import spell_count
+
+Answer = TypeVar("Answer")
+Answers = tuple[dict[TopicPartition, Answer], dict[TopicPartition, Refusal]]
 
 
 class KafkaClient(BrokerRequests):
@@ -170,103 +174,98 @@ class KafkaClient(BrokerRequests):
             raise error
         return found
 
-    async def offsets_each(
-        self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
+    async def offsets_each(self, partitions: Iterable[TopicPartition]) -> Answers[PartitionOffsets]:
         """Return the begins and ends of found partitions, and refusals of others."""
-        found: dict[TopicPartition, PartitionOffsets] = {}
+        return await self.ask_leaders(partitions, self._offsets_of)
+
+    async def ask_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[int, Sequence[TopicPartition]], Awaitable[Answers[Answer]]],
+    ) -> Answers[Answer]:
+        """Have `ask` send a request to each leader. Returns answers, and refusals that are final or lasted through all attempts."""
+        found: dict[TopicPartition, Answer] = {}
         refused: dict[TopicPartition, Refusal] = {}
         left = set(partitions)
 
+        async def ask_node(node_id: int, wanted: Sequence[TopicPartition]) -> Answers[Answer]:
+            try:
+                return await ask(node_id, wanted)
+            except (KafkaError, KafkaTemporaryError) as error:
+                return {}, dict.fromkeys(wanted, error)
+
         async def once() -> None:
-            some, refused_now = await self._offsets_once(left)
-            found.update(some)
             refused.clear()
-            refused.update(refused_now)
-            left.difference_update(some)
-            for error in refused_now.values():
+            refused.update(await self.learn_leaders(left))
+            by_node: dict[int, list[TopicPartition]] = defaultdict(list)
+            for topic, partition in left - refused.keys():
+                by_node[self._leaders[topic][partition]].append((topic, partition))
+            for some, refused_now in await asyncio.gather(*(ask_node(*asked) for asked in by_node.items())):
+                found.update(some)
+                refused.update(refused_now)
+                for topic, _ in refused_now:
+                    self.forget_leaders(topic)
+            left.difference_update(found)
+            for error in refused.values():
                 if isinstance(error, KafkaTemporaryError):
                     raise error
 
-        # Partitions that are still refused after the last attempt are in `refused`.
-        with contextlib.suppress(KafkaError, KafkaTemporaryError):
+        try:
             await self.persist(once)
-        refused |= {which: self._unreachable() for which in left - refused.keys()}
+        except (KafkaError, KafkaTemporaryError) as error:
+            refused |= dict.fromkeys(left - refused.keys(), error)
         return found, {which: final_refusal(error) for which, error in refused.items()}
 
-    async def _offsets_once(
-        self, wanted: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
-        refused = await self.learn_leaders(wanted)
-        by_node: dict[int, list[TopicPartition]] = defaultdict(list)
-        for topic, partition in set(wanted) - refused.keys():
-            by_node[self._leaders[topic][partition]].append((topic, partition))
-        answers = await asyncio.gather(*(self._offsets_of(node, which) for node, which in by_node.items()))
-        found: dict[TopicPartition, PartitionOffsets] = {}
-        for some, not_told in answers:
-            found |= some
-            refused |= not_told
-        return found, refused
-
-    async def _offsets_of(
-        self, node_id: int, wanted: Sequence[TopicPartition]
-    ) -> tuple[dict[TopicPartition, PartitionOffsets], dict[TopicPartition, Refusal]]:
+    async def _offsets_of(self, node_id: int, wanted: Sequence[TopicPartition]) -> Answers[PartitionOffsets]:
         """Ask a leader three times, for start, last stable offset and end, in this order: each only grows, so start <= stable <= end."""
-        try:
-            start = await self._list_offsets(node_id, wanted, calls.EARLIEST_TIMESTAMP, calls.READ_UNCOMMITTED)
-            stable = await self._list_offsets(node_id, wanted, calls.LATEST_TIMESTAMP, calls.READ_COMMITTED)
-            end = await self._list_offsets(node_id, wanted, calls.LATEST_TIMESTAMP, calls.READ_UNCOMMITTED)
-        except KafkaTemporaryError as error:
-            for topic, _ in wanted:
-                self.forget_leaders(topic)
-            return {}, dict.fromkeys(wanted, error)
-        found: dict[TopicPartition, PartitionOffsets] = {}
-        refused: dict[TopicPartition, Refusal] = {}
-        for which in wanted:
-            code = next((rows[which].error_code for rows in (start, stable, end) if rows[which].error_code), 0)
-            if code:
-                self.forget_leaders(which[0])
-                refused[which] = broker_error(
-                    code,
-                    f"offsets of {which[0]}[{which[1]}] from broker {node_id}",
-                    right=f"Describe on topic {which[0]}",
-                )
-                continue
-            found[which] = PartitionOffsets(
+        start, no_start = await self._list_offsets(node_id, wanted, calls.EARLIEST_TIMESTAMP, calls.READ_UNCOMMITTED)
+        stable, no_stable = await self._list_offsets(node_id, wanted, calls.LATEST_TIMESTAMP, calls.READ_COMMITTED)
+        end, no_end = await self._list_offsets(node_id, wanted, calls.LATEST_TIMESTAMP, calls.READ_UNCOMMITTED)
+        refused = no_end | no_stable | no_start
+        found = {
+            which: PartitionOffsets(
                 log_start=start[which].offset,
                 last_stable=stable[which].offset,
                 high_watermark=end[which].offset,
                 leader_epoch=end[which].leader_epoch,
             )
+            for which in wanted
+            if which not in refused
+        }
         return found, refused
 
     async def _list_offsets(
         self, node_id: int, wanted: Iterable[TopicPartition], timestamp: int, isolation_level: int
-    ) -> dict[TopicPartition, calls.ListedOffset]:
+    ) -> Answers[calls.ListedOffset]:
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in wanted:
             by_topic[topic].append(partition)
         call = calls.ListOffsetsCall(by_topic, timestamp=timestamp, isolation_level=isolation_level)
-        return {(row.topic, row.partition): row for row in await self.send(node_id, call)}
+        rows = {(row.topic, row.partition): row for row in await self.send(node_id, call)}
+        refused: dict[TopicPartition, Refusal] = {
+            (topic, partition): broker_error(
+                row.error_code,
+                f"offsets of {topic}[{partition}] from broker {node_id}",
+                right=f"Describe on topic {topic}",
+            )
+            for (topic, partition), row in rows.items()
+            if row.error_code
+        }
+        return {which: row for which, row in rows.items() if not row.error_code}, refused
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> tuple[int, int]:
         """Return the first offset whose record is at or after a time, or the end of the log; and the leader epoch there."""
 
-        async def once() -> tuple[int, int]:
-            node_id = await self._leader_once(topic, partition)
-            asked = [(topic, partition)]
-            row = (await self._list_offsets(node_id, asked, timestamp_ms, calls.READ_UNCOMMITTED))[topic, partition]
-            if row.offset < 0 and not row.error_code:
-                row = (await self._list_offsets(node_id, asked, calls.LATEST_TIMESTAMP, calls.READ_COMMITTED))[
-                    topic, partition
-                ]
-            if row.error_code:
-                self.forget_leaders(topic)
-                doing = f"offsets of {topic}[{partition}] from broker {node_id}"
-                raise broker_error(row.error_code, doing, right=f"Describe on topic {topic}")
-            return row.offset, row.leader_epoch
+        async def ask(node_id: int, wanted: Sequence[TopicPartition]) -> Answers[calls.ListedOffset]:
+            found, refused = await self._list_offsets(node_id, wanted, timestamp_ms, calls.READ_UNCOMMITTED)
+            if any(row.offset < 0 for row in found.values()):
+                return await self._list_offsets(node_id, wanted, calls.LATEST_TIMESTAMP, calls.READ_COMMITTED)
+            return found, refused
 
-        return await self.persist(once)
+        found, refused = await self.ask_leaders([(topic, partition)], ask)
+        for error in refused.values():
+            raise error
+        return found[topic, partition].offset, found[topic, partition].leader_epoch
 
     async def open_transactions(self, topic: str, partition: int) -> list[OpenTransaction]:
         """Return the open transactions of a partition, oldest first."""

@@ -1,7 +1,7 @@
 """Encodes requests and decodes answers in Kafka's wire format, and sends them through aiokafka's connections.
 
 A `Call` has its API key and versions, writes its request and reads its answer. aiokafka negotiates the version and
-sends it. aiokafka returns the answer's bytes unparsed, so that a parser defect is reported as ours, not as a broken connection.
+sends it.
 """
 
 import base64
@@ -252,29 +252,13 @@ class PreparedCall:
     def parse_response_header(self, stream: BytesIO) -> ResponseHeader_v0 | ResponseHeader_v1:
         return (ResponseHeader_v1 if self._flexible else ResponseHeader_v0).decode(stream)
 
-    def decode(self, stream: BytesIO) -> "RawAnswer":
-        """Return the answer, unread. The stream has only the beginning, with the header that was parsed."""
+    def decode(self, stream: BytesIO) -> Any:  # noqa: ANN401 the call's type, lost on the way through aiokafka
+        """Return the answer, or the error of one that does not parse. The stream has only the beginning, with the parsed header."""
         body, self.received = self.received[stream.tell() :], _NOTHING
-        return RawAnswer(self, body)
-
-    def read(self, body: memoryview) -> Any:  # noqa: ANN401 the call's type, lost on the way through aiokafka
-        return self._call.read(AnswerReader(body, flexible=self._flexible), self.API_VERSION)
+        try:
+            return self._call.read(AnswerReader(body, flexible=self._flexible), self.API_VERSION)
+        except Exception as error:  # noqa: BLE001 raised here, it would look like a broken connection
+            return error
 
     def __repr__(self) -> str:
         return f"{self._call.name} v{self.API_VERSION}"
-
-
-class RawAnswer:
-    """An answer's body and the call that can read it."""
-
-    __slots__ = ("_body", "_prepared")
-
-    def __init__(self, prepared: PreparedCall, body: memoryview) -> None:
-        self._prepared = prepared
-        self._body = body
-
-    def read(self) -> Any:  # noqa: ANN401 see PreparedCall.read
-        return self._prepared.read(self._body)
-
-    def __repr__(self) -> str:
-        return f"answer to {self._prepared!r}, {len(self._body)} bytes"

@@ -197,7 +197,7 @@ class Security:
             if extra:
                 raise UsageError(f"{where(extra[0])}: goes with an OpenID provider, not with {_PROVIDER}")
             try:
-                FunctionSource(given[_PROVIDER]).check()
+                FunctionSource(given[_PROVIDER]).find()
             except UsageError as error:
                 raise UsageError(f"{where(_PROVIDER)}: {error}") from error
             return

@@ -5,7 +5,6 @@ import base64
 import http.client
 import importlib
 import json
-import math
 import re
 import ssl
 import threading
@@ -18,7 +17,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
-from numbers import Real
 from typing import Any, Final, TypeVar, cast
 
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
@@ -26,13 +24,12 @@ from archiver.process.output.mask import without_query, without_secrets
 
 Value = TypeVar("Value")
 
-TOKEN_PATIENCE_S: Final = (
-    10.0  # for a token, or for the import of its function; below the 15 s within which a signal ends the program
-)
+TOKEN_PATIENCE_S: Final = 10.0  # for a token; below the 15 s within which a signal ends the program
 _GIVE_UP_S = 300.0  # a request that hangs for this long is abandoned, and another one is made
 _SPARE_S = 60.0  # a token that expires sooner is not used any more
-_LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # the latest expiry that librdkafka can compute with
+_LONGEST_LIFE_S = 365 * 86_400.0  # librdkafka computes with no date of any size
 _MOST_BYTES = 1 << 20
+_REDIRECT = ", a redirect, which is not followed: the client secret is for this address alone; correct the address"
 _BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 _TEXT = re.compile(r"[\x21-\x7e]+")  # characters that librdkafka takes, and that do not end a field of a SASL message
 
@@ -59,21 +56,11 @@ class FunctionSource:
 
     def fetch(self, _: float) -> Token:
         given: object = self.find()()
-        if isinstance(given, tuple) and len(given) == 2:
-            text, expires_at_ms = given
-            if isinstance(text, str) and isinstance(expires_at_ms, Real):
-                return Token(text, float(expires_at_ms) / 1000)
-        kinds = ", ".join(type(one).__name__ for one in given) if isinstance(given, tuple) else type(given).__name__
-        raise TypeError(
-            f"{self.name} returned ({kinds}), not a text and a number: a token, and when it expires (ms since 1970)"
-        )
-
-    def check(self) -> None:
-        """Check that the function can be imported and called. Raises UsageError, also when the import hangs."""
-        try:
-            _aside(self.find).result(TOKEN_PATIENCE_S)
-        except TimeoutError:
-            raise UsageError(f"its import did not end within {TOKEN_PATIENCE_S:.0f} s; does it hang?") from None
+        match given:
+            case (str(text), int() | float() as expires_at_ms):
+                return Token(text, expires_at_ms / 1000)
+            case _:
+                raise TypeError(f"{self.name} returned no token with its expiry (ms since 1970)")
 
     def find(self) -> Function:
         """Import the function. Raises UsageError that omits the name: it may be a misplaced token or password."""
@@ -126,8 +113,8 @@ class OidcSource:
         except urllib.error.HTTPError as error:
             is_final = error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in _BUSY
             kind = PermissionError if is_final else OSError
-            with error:  # the error is the answer, and holds the connection
-                raise kind(f"{self} answered {_spelled_status(error.code)}{_hint(error)}") from None
+            with error:  # the error is the answer, and holds the connection; its reason may be any text
+                raise kind(f"{self} answered {error.code}{_REDIRECT if 300 <= error.code < 400 else ''}") from None
         except urllib.error.URLError as error:
             raise OSError(f"{self}: {error.reason}") from None
         except http.client.HTTPException as error:
@@ -158,22 +145,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any, **__: Any) -> None:  # noqa: ANN401 - seven of urllib's
         return None
-
-
-def _spelled_status(code: int) -> str:
-    """Spell a status with our own reason: the reason in the answer may be any text."""
-    return f"{code} {http.client.responses.get(code, '')}".strip()
-
-
-def _hint(error: urllib.error.HTTPError) -> str:
-    """Return the target of a redirect, without the path, which may hold a secret."""
-    place = urllib.parse.urlsplit(error.headers.get("Location") or "")
-    if not HTTPStatus.MULTIPLE_CHOICES <= error.code < HTTPStatus.BAD_REQUEST:
-        return ""
-    host = f" to {place.hostname}" if place.hostname else ""
-    return (
-        f", a redirect{host}, which is not followed: the client secret is for this address alone; correct the address"
-    )
 
 
 TokenSource = FunctionSource | OidcSource
@@ -247,24 +218,15 @@ class Tokens:
             raise kind(
                 f"there is no token: {_error_text(error)}"
             ) from None  # without the cause: a traceback would show its text
-        if not _TEXT.fullmatch(token.text) or math.isnan(token.expires_at_s):
+        if not _TEXT.fullmatch(token.text):
+            raise KafkaError(f"there is no token: what {self._source} gave is none: printable ASCII without blanks")
+        lives_s = token.expires_at_s - now_s
+        if not lives_s > 0:  # also if it is no number
             raise KafkaError(
-                f"there is no token: what {self._source} gave is none: printable ASCII without blanks, and a time"
+                f"there is no token: {self._source} gave one that had expired {-lives_s:,.0f} s ago by the clock of this machine;"
+                " is that clock right?"
             )
-        ends_at_s = min(token.expires_at_s, _claimed_end_s(token.text), _LAST_S)
-        if ends_at_s <= now_s:
-            raise KafkaError(
-                f"there is no token: {self._source} gave one that had expired at {_spelled(ends_at_s)}, {now_s - ends_at_s:,.0f} s"
-                " ago by the clock of this machine; is that clock right?"
-            )
-        return replace(token, expires_at_s=ends_at_s)
-
-
-def _spelled(at_s: float) -> str:
-    try:
-        return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
-    except (OverflowError, ValueError, OSError):  # before year 1
-        return f"{at_s:g} s since 1970"
+        return replace(token, expires_at_s=now_s + min(lives_s, _LONGEST_LIFE_S))
 
 
 def _aside(work: Callable[[], Value]) -> "Future[Value]":
@@ -286,19 +248,3 @@ def _error_text(error: BaseException) -> str:
     """Return an error's text, if any; with its class if it is no Exception, such as SystemExit."""
     kind, text = type(error).__name__, without_secrets(str(error))
     return text if text and isinstance(error, Exception) else " ".join(filter(None, (kind, text)))
-
-
-def _claimed_end_s(text: str) -> float:
-    """Return the expiry of a JSON Web Token, which brokers enforce; None for other tokens."""
-    parts = text.split(".")
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(f"{parts[1]}==="))
-        return float(claims["exp"])
-    except (
-        ValueError,
-        LookupError,
-        TypeError,
-        ArithmeticError,
-        RecursionError,
-    ):  # another kind of token, which only its provider can read
-        return math.inf

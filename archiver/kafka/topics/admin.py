@@ -45,16 +45,8 @@ Value = TypeVar("Value")
 class KafkaAdmin:
     """Creates, alters and deletes topics. Needs no closing: librdkafka ends with the object."""
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self._timeout_s = settings.request_timeout_ms / 1000
-        self._clock = clock
-        self._sleep = sleep
         # librdkafka would log to stderr in its own format; important errors are raised as exceptions.
         self._properties = {**settings.for_confluent(), "log_level": 2}
         self._admin = AdminClient(self._properties)
@@ -83,19 +75,15 @@ class KafkaAdmin:
             await self._until_served({topic.topic: 1 for topic in topics if topic.topic not in refused})
         return refused
 
-    async def refused_topics(self, wanted: Mapping[str, ToCreate], *, only: Code | None = None) -> dict[str, Refusal]:
-        """Return refusals of topics, as a dry run of their creation. Topics are not refused because they exist.
-
-        `only`: refusals with other codes do not count.
-        """
-        counts = Code.TOPIC_ALREADY_EXISTS.__ne__ if only is None else only.__eq__
+    async def refused_topics(self, wanted: Mapping[str, ToCreate]) -> dict[str, Refusal]:
+        """Return refusals of topics, as a dry run of their creation. Topics are not refused because they exist."""
         refused: dict[str, Refusal] = {}
         for topics in _new_topics(wanted):
-            refused |= await self._refused_to_create(topics, validate_only=True, counts=counts)
+            refused |= await self._refused_to_create(topics, validate_only=True, allowed=Code.TOPIC_ALREADY_EXISTS)
         return refused
 
     async def _refused_to_create(
-        self, topics: list[NewTopic], *, validate_only: bool = False, counts: Callable[[int], bool] = lambda _: True
+        self, topics: list[NewTopic], *, validate_only: bool = False, allowed: Code | None = None
     ) -> dict[str, Refusal]:
         """Ask on a separate connection: brokers answer at once, and then mute it while a quota of changes lasts."""
         admin = AdminClient(self._properties)
@@ -103,7 +91,7 @@ class KafkaAdmin:
             admin.create_topics(topics, validate_only=validate_only),
             "topic {} could not be created",
             "Create on topic {}, or on the cluster",
-            counts,
+            allowed,
         )
 
     async def add_partitions(self, totals: Mapping[str, int]) -> dict[str, Refusal]:
@@ -190,25 +178,25 @@ class KafkaAdmin:
         return found
 
     async def _until(self, reached: Callable[[], Awaitable[bool]], otherwise: Callable[[], str]) -> None:
-        deadline = self._clock() + self._timeout_s
+        deadline = time.monotonic() + self._timeout_s
         while not await reached():
-            if self._clock() > deadline:
+            if time.monotonic() > deadline:
                 raise KafkaTemporaryError(f"{otherwise()} after {self._timeout_s:g} s; look at the brokers' logs")
-            await self._sleep(_POLL_S)
+            await asyncio.sleep(_POLL_S)
 
     async def _refused(
         self,
         futures: "Mapping[str, Future[Value]]",
         what: str,
         right: str,
-        counts: Callable[[int], bool] = lambda _: True,
+        allowed: Code | None = None,
     ) -> dict[str, Refusal]:
-        """Wait for the answers about topics. `what` and `right` are templates for the topic's name; `counts` decides which codes are refusals."""
+        """Wait for the answers about topics. `what` and `right` are templates for the topic's name; A code that is `allowed` is no refusal."""
         answers = await _gather(futures)
         return {
             name: _error(answer, what.format(name), right.format(name))
             for name, answer in answers.items()
-            if isinstance(answer, KafkaException) and counts(answer.args[0].code())
+            if isinstance(answer, KafkaException) and answer.args[0].code() != allowed
         }
 
 

@@ -1,26 +1,18 @@
 """Handles unexpected exceptions: writes the traceback to a file, and reports the file name to the user."""
 
 import os
-import re
-import stat
 import tempfile
-import time
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from archiver.errors import ArchiverError
 from archiver.process.output.text import printable
 
-LIFETIME_S: Final = (
-    30 * 24 * 3600
-)  # long enough to send a file in; no longer, because errors may quote what users keep secret
 _PREFIX, _SUFFIX = "archiver-defect-", ".txt"
-_NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")  # the names that mkstemp makes
 _HEAD: Final = (
     "Look through this file before you send it to anybody: the text of an error may quote parts of records, names and"
-    f" addresses.\nA backup on this machine, or the next defect, deletes it {LIFETIME_S // 86400} days after it was written.\n\n"
+    " addresses.\n\n"
 )
 _written: Final[
     dict[tuple[str, str, int], str]
@@ -49,7 +41,6 @@ def write_down(error: BaseException) -> str:
     place = (type(error).__name__, last.filename if last else "", (last.lineno or 0) if last else 0)
     if place not in _written or not Path(_written[place]).exists():
         try:
-            sweep_defects()
             handle, path = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX)  # mode 0600
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 text = _HEAD + "".join(traceback.format_exception(error))
@@ -58,20 +49,3 @@ def write_down(error: BaseException) -> str:
             return f"its traceback, which could not be written to {tempfile.gettempdir()} ({reason.strerror})"
         _written[place] = path
     return _written[place]
-
-
-def sweep_defects() -> None:
-    """Delete our own files of tracebacks that are old enough, those of earlier runs included."""
-    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
-        for entry in entries:
-            if _NAME.fullmatch(entry.name):
-                with suppress(OSError):  # another process has deleted it
-                    _delete_if_old(entry)
-
-
-def _delete_if_old(entry: "os.DirEntry[str]") -> None:
-    """Delete one file. Every user may write to the folder: no link is followed, and files of other users stay."""
-    found = entry.stat(follow_symlinks=False)
-    is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-    if is_ours and time.time_ns() / 1e9 - found.st_mtime > LIFETIME_S:
-        Path(entry.path).unlink()

@@ -3,8 +3,7 @@
 import json
 import logging
 import sys
-import threading
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -46,13 +45,6 @@ def writes_json() -> bool:
     return any(isinstance(handler.formatter, _JsonFormatter) for handler in logging.getLogger().handlers)
 
 
-def log_this_thread_alone() -> None:
-    """Drop log records of other threads from now on: the command has ended, and their work is abandoned."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, _StderrHandler):
-            handler.listen_to(threading.get_ident())
-
-
 @cache
 def warn_once(text: str) -> None:
     """Warn once in a run, whatever the number of calls."""
@@ -62,15 +54,7 @@ def warn_once(text: str) -> None:
 class _StderrHandler(logging.Handler):
     """Writes to the current sys.stderr, which rich replaces while it shows progress."""
 
-    _thread: int | None = None  # None: any
-
-    def listen_to(self, thread: int) -> None:
-        with self.lock or nullcontext():  # a line that is being written comes before this returns
-            self._thread = thread
-
     def emit(self, record: logging.LogRecord) -> None:
-        if self._thread not in {None, record.thread}:
-            return
         try:
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()

@@ -3,7 +3,6 @@
 import asyncio
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -14,49 +13,33 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 _Job = tuple[Future[Any], Callable[[], Any]]
 
-_STALL_S = 1.0
-
 
 class Workers(Executor):
-    """An executor with up to `count` threads; up to `most` while all of these hang and jobs wait.
+    """An executor with up to `count` threads, which are started when they are needed.
 
     At its end the interpreter does not wait for these threads, as it does for those of `concurrent.futures`.
     """
 
-    def __init__(self, count: int, name: str, *, most: int = 0) -> None:
+    def __init__(self, count: int, name: str) -> None:
         self.count = count
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._name = name
         self._threads: list[threading.Thread] = []
         self._adding = threading.Lock()
         self._idle = threading.Semaphore(0)
-        self._begun = 0
-        self._closing = threading.Event()
-        if most > count:
-            threading.Thread(target=self._relieve, args=(most,), name=f"{name}-relief", daemon=True).start()
 
-    def _add_thread(self, most: int) -> None:
+    def _add_thread(self) -> None:
         with self._adding:
-            if len(self._threads) < most:
+            if len(self._threads) < self.count:
                 thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
-
-    def _relieve(self, most: int) -> None:
-        """Add threads while all of them are blocked, so that jobs for another store still run."""
-        begun, busy_s = self._begun, time.process_time()
-        while not self._closing.wait(_STALL_S) and len(self._threads) < most:
-            # Threads that are busy work: more of them would only take memory.
-            is_idle = time.process_time() - busy_s < _STALL_S / 2
-            if begun == self._begun and is_idle and not self._jobs.empty():
-                self._add_thread(most)
-            begun, busy_s = self._begun, time.process_time()
 
     def submit(self, fn: Callable[Given, Value], /, *args: Given.args, **kwargs: Given.kwargs) -> Future[Value]:
         future: Future[Value] = Future()
         self._jobs.put((future, lambda: fn(*args, **kwargs)))
         if not self._idle.acquire(blocking=False):
-            self._add_thread(self.count)
+            self._add_thread()
         return future
 
     async def call(self, fn: Callable[Given, Value], /, *args: Given.args, **kwargs: Given.kwargs) -> Value:
@@ -65,7 +48,6 @@ class Workers(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Stop the threads after the queued jobs, or drop jobs that have not started."""
-        self._closing.set()
         while cancel_futures and not self._jobs.empty():
             job = self._jobs.get()
             if job is not None:
@@ -86,7 +68,6 @@ class Workers(Executor):
     def _work(self) -> None:
         while (job := self._next_job()) is not None:
             future, call = job
-            self._begun += 1
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())
@@ -102,9 +83,9 @@ def side_by_side(count: int, function: Callable[[Item], Value], items: Iterable[
 
 
 @contextmanager
-def workers(count: int, name: str, *, most: int = 0) -> Iterator[Workers]:
+def workers(count: int, name: str) -> Iterator[Workers]:
     """Yield an executor for a `with` block. Its end does not wait for running jobs."""
-    made = Workers(count, name, most=most)
+    made = Workers(count, name)
     try:
         yield made
     finally:

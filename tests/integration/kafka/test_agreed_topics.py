@@ -9,20 +9,13 @@ from confluent_kafka.admin._resource import ResourceType
 
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.login.settings import KafkaSettings
-from archiver.kafka.topics.agreed_topics import agreed_topics
 from archiver.upkeep.retention.planning.cluster import LiveCluster, ask_cluster
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_41, Broker
 from tests.support.kafka_topics import create_topic, delete_topic, recreate_topic, with_client
 from tests.support.secure_broker import PASSWORD, USER, Certificates, SecureBroker
-from tests.support.service import eventually
-from tests.support.split_cluster import FOLLOWER, LEADER, leader_and_follower
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
-
-
-async def agreed(client: KafkaClient, *names: str) -> dict[str, str | None]:
-    return await agreed_topics(client, names, await client.cluster_id())
 
 
 def asked(bootstrap: str, *names: str) -> LiveCluster:
@@ -44,19 +37,6 @@ def test_a_topic_that_was_deleted_is_absent_and_one_that_was_created_again_has_a
     assert second.absent == {other}
     assert second.topics[topic].is_agreed
     assert second.topics[topic].topic_id != first.topics[topic].topic_id
-
-
-def test_a_broker_that_does_not_answer_may_know_better(tmp_path: Path) -> None:
-    """As long as the others take it for up; from then on it is no broker of the cluster."""
-    with leader_and_follower(tmp_path) as (pair, _):
-        leader = pair.nodes[LEADER].bootstrap
-        create_topic(leader, "there")
-        whole = with_client(leader, lambda client: agreed(client, "there", "never"))
-        assert whole.keys() == {"there", "never"}
-        assert whole["never"] is None
-        pair.nodes[FOLLOWER].kill()
-        assert with_client(leader, lambda client: agreed(client, "there", "never")) == {}
-        eventually(lambda: with_client(leader, lambda client: agreed(client, "there", "never")) == whole)
 
 
 def test_a_topic_that_this_user_may_not_see_is_not_taken_for_gone(tmp_path: Path) -> None:

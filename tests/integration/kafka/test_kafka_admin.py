@@ -148,10 +148,6 @@ def test_an_absent_topic_is_final_after_some_patience(broker: Broker, topic: str
     asyncio.run(body())
 
 
-def test_the_cluster_tells_its_id(broker: Broker) -> None:
-    assert len(with_client(broker.bootstrap, lambda client: client.cluster_id())) == 22
-
-
 def test_admin_without_a_broker_is_temporary() -> None:
     async def body() -> None:
         admin = KafkaAdmin(settings_of("127.0.0.1:1", socket_timeout_ms=500))

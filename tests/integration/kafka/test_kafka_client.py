@@ -102,35 +102,11 @@ class MetadataMisreadCall(Call[bytes]):
 
 def test_an_answer_that_does_not_parse_is_final_and_harms_nothing(broker: Broker) -> None:
     async def body(client: KafkaClient) -> None:
-        with pytest.raises(KafkaError, match=r"broker 1 sent an answer to MetadataMisread v12.* does not parse"):
+        with pytest.raises(KafkaError, match=r"broker 1 sent an answer to MetadataMisread that does not parse"):
             await client.send(1, MetadataMisreadCall())
         assert await client.cluster_id()
 
     with_client(broker.bootstrap, body)
-
-
-def test_no_broker_there_is_a_clear_error() -> None:
-    async def body() -> None:
-        async with KafkaClient(settings_of("127.0.0.1:1")):
-            raise AssertionError("connected to nothing")
-
-    with pytest.raises(KafkaTemporaryError, match=r"bootstrap\.servers 127\.0\.0\.1:1"):
-        asyncio.run(body())
-
-
-def test_a_server_that_is_no_broker_is_a_clear_error() -> None:
-    async def body() -> None:
-        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            writer.close()
-
-        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
-            host, port = server.sockets[0].getsockname()
-            async with KafkaClient(settings_of(f"{host}:{port}", socket_timeout_ms=2000)):
-                raise AssertionError("connected to a web server")
-
-    with pytest.raises(KafkaTemporaryError, match=r"this is a listener for plaintext"):
-        asyncio.run(body())
 
 
 def test_a_quota_slows_and_nothing_fails(new_broker: StartBroker, topic: str) -> None:

@@ -94,7 +94,7 @@ class Group:
 
     @contextmanager
     def member(
-        self, *topics: str, session_ms: int = SESSION_MS, retry_s: float = 0.2, stumble: int = 0
+        self, *topics: str, session_ms: int = SESSION_MS, stumble: int = 0
     ) -> Iterator[tuple[Membership, Recorder]]:
         recorder = Recorder()
         recorder.stumble = stumble
@@ -102,7 +102,7 @@ class Group:
             settings_of(self.bootstrap),
             GroupSettings(group=self.name, protocol=self.protocol, session_timeout_ms=session_ms, refresh_ms=500),
             recorder,
-            retry_s=retry_s,
+            retry_s=0.2,
             admission_s=2.0,
         )
         membership.start(topics)
@@ -125,8 +125,8 @@ def group(request: pytest.FixtureRequest, topic: str) -> Group:
     return Group(broker.bootstrap, f"group-of-{topic}", GroupProtocol(protocol))
 
 
-def until(reached: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
+def until(reached: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
     while not reached():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)

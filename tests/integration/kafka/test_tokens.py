@@ -32,9 +32,7 @@ def test_the_clients_secret_goes_nowhere_else() -> None:
     ):
         tokens_of(f"{redirecting}?key=own").current()
     assert elsewhere == []
-    assert f"{redirecting}?******** answered 302 Found, a redirect to 127.0.0.1, which is not followed" in str(
-        caught.value
-    )
+    assert f"{redirecting}?******** answered 302, a redirect, which is not followed" in str(caught.value)
     assert "own" not in str(caught.value)
 
 
@@ -114,15 +112,8 @@ def test_nothing_of_an_answer_is_repeated(answer: bytes) -> None:
 
 @pytest.mark.parametrize("status", [408, 429, 503])
 def test_a_provider_that_is_busy_may_be_asked_again(status: int) -> None:
-    with token_endpoint(status=status) as endpoint, pytest.raises(KafkaTemporaryError, match=f"answered {status} "):
+    with token_endpoint(status=status) as endpoint, pytest.raises(KafkaTemporaryError, match=f"answered {status}"):
         tokens_of(endpoint).current()
-
-
-def test_nothing_of_a_status_line_is_repeated() -> None:
-    with token_endpoint(redirects_to=f"http://me:pa55@{'x' * 9}/") as endpoint, pytest.raises(KafkaError) as caught:
-        tokens_of(endpoint).current()
-    assert "302 Found, a redirect to xxxxxxxxx, which" in str(caught.value)
-    assert "pa55" not in str(caught.value)
 
 
 HERE = "tests.support.token_server"
@@ -161,11 +152,10 @@ def test_a_token_in_the_place_of_its_provider_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("give_bytes", rf"{HERE}:give_bytes returned \(bytes, int\), not a text and a number: a token, and when it"),
-        ("give_no_end", rf"{HERE}:give_no_end returned \(str, NoneType\), not a text and a number"),
-        ("give_alone", rf"{HERE}:give_alone returned \(str\), not a text and a number"),
+        ("give_bytes", rf"{HERE}:give_bytes returned no token with its expiry"),
+        ("give_no_end", rf"{HERE}:give_no_end returned no token with its expiry \(ms since 1970\)"),
+        ("give_alone", rf"{HERE}:give_alone returned no token with its expiry"),
         ("give_a_line", rf"what {HERE}:give_a_line gave is none: printable ASCII without blanks"),
-        ("give_ancient", rf"{HERE}:give_ancient gave one that had expired at -1e\+18 s since 1970"),
         ("leave", r"SystemExit 7$"),
     ],
 )
@@ -181,15 +171,7 @@ def test_a_module_that_cannot_be_imported_is_named(text: str, tmp_path: Path, mo
     (tmp_path / "of_mine.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError, match=r"^(SystemExit 7|no badge); is it installed"):
-        FunctionSource("of_mine:token").check()
-
-
-def test_a_module_whose_import_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "slow_of_mine.py").write_text("import threading\nthreading.Event().wait()")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("archiver.kafka.login.tokens.TOKEN_PATIENCE_S", 0.2)
-    with pytest.raises(UsageError, match=r"^its import did not end within 0 s; does it hang"):
-        FunctionSource("slow_of_mine:token").check()
+        FunctionSource("of_mine:token").find()
 
 
 def test_nobody_waits_for_ever_for_one_that_hangs() -> None:

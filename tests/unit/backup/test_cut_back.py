@@ -1,7 +1,7 @@
 """Which objects beyond the end of a log are reported, and where the archive continues."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.notes.topics import Branch, Stretch
 from archiver.backup.opening.cut_back import Archived, find_branch
 from archiver.kafka.brokers.calls import EpochEnd, OffsetForLeaderEpochCall
+from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.process.running.workers import Workers
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
@@ -23,11 +24,9 @@ LOG_EPOCH, LOG_END, FIRST_ENDS = 3, 100, 70
 class Leader:
     """A log of two epochs: 0 up to offset 70, and 3 up to its end."""
 
-    async def leader(self, *_: object) -> int:
-        return 1
-
-    async def persist(self, once: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - as it is
-        return await once()
+    async def ask_leaders(self, partitions: Iterable[TopicPartition], ask: Callable[..., Any]) -> Any:  # noqa: ANN401 - as it is
+        wanted = list(partitions)
+        return await ask(1, wanted) if wanted else ({}, {})
 
     async def send(self, _: int, call: OffsetForLeaderEpochCall) -> list[EpochEnd]:
         ((topic, number), epoch), *_ = cast("Any", call)._epochs.items()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -30,20 +30,9 @@ class Leader:
     answers: Mapping[int, tuple[int, int, int]]
     asked: list[dict[TopicPartition, int]] = field(default_factory=list)
 
-    async def learn_leaders(self, _: object) -> dict[TopicPartition, Any]:
-        return {}
-
-    async def leader(self, *_: object) -> int:
-        return 1
-
-    def forget_leaders(self, _: str) -> None:
-        pass
-
-    async def persist(self, once: Callable[[], Any]) -> Any:  # noqa: ANN401 - as it is
-        try:
-            return await once()
-        except KafkaTemporaryError:
-            return await once()
+    async def ask_leaders(self, partitions: Iterable[TopicPartition], ask: Callable[..., Any]) -> Any:  # noqa: ANN401 - as it is
+        wanted = list(partitions)
+        return await ask(1, wanted) if wanted else ({}, {})
 
     async def send(self, _: int, call: OffsetForLeaderEpochCall) -> list[EpochEnd]:
         self.asked.append(dict(cast("Any", call)._epochs))

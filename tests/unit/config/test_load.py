@@ -87,25 +87,11 @@ def test_dotted_and_nested_spelling_are_the_same(tmp_path: Path, text: str) -> N
     assert found.kafka == {"client.id": "x"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        (
-            "compacted: {enabled: true, instances: [a, b-2], log.backup.length.days: 0.25, clear.delay: 36h, takeover: 30min}\n"
-            "compacted: {margin: 2h, interval: 3min, keep.generations: 2}\nrestores.pin: 14d\n"
-        ),
-        (
-            "compacted.enabled: true\ncompacted.instances: [a, b-2]\ncompacted.log.backup.length.days: 0.25\ncompacted.margin: 2h\n"
-            "compacted.clear.delay: 36h\ncompacted.takeover: 30min\ncompacted.interval: 3min\ncompacted.keep.generations: 2\n"
-            "restores: {pin: 14d}\n"
-        ),
-        (
-            "compacted:\n  enabled: true\n  instances: [a, b-2]\n  log:\n    backup: {length: {days: '0.25'}}\n  clear: {delay: 36h}\n"
-            "  takeover: 30min\n  interval: 3min\n  margin: 2h\n  keep: {generations: 2}\nrestores:\n  pin: 14d\n"
-        ),
-    ],
-)
-def test_instances_of_compacted_topics(tmp_path: Path, text: str) -> None:
+def test_instances_of_compacted_topics(tmp_path: Path) -> None:
+    text = (
+        "compacted: {enabled: true, instances: [a, b-2], log.backup.length.days: 0.25, clear.delay: 36h, takeover: 30min}\n"
+        "compacted: {margin: 2h, interval: 3min, keep.generations: 2}\nrestores.pin: 14d\n"
+    )
     found = load(tmp_path, f"storage.url: s3://bucket\n{text}")
     compacted = found.compacted
     assert (compacted.enabled, compacted.instances, compacted.length_ms) == (True, ("a", "b-2"), 6 * 3_600_000)
@@ -159,8 +145,6 @@ def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             "compacted.enabled: true",
             "archive.yaml: compacted: compacted.enabled goes with compacted.instances: give two",
         ),
-        ("compacted.instances: [a, a]", "archive.yaml:2: compacted.instances: must be two different names"),
-        ("compacted.instances: [a]", "archive.yaml:2: compacted.instances: must be two different names"),
         ("compacted.instances: [a, b, c]", "archive.yaml:2: compacted.instances: must be two different names"),
         ("compacted.instances: [a, .b]", "archive.yaml:2: compacted.instances: an instance's name is 1 to 64 of"),
         (
@@ -168,20 +152,13 @@ def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             "archive.yaml:2: compacted.log.backup.length.days: Input should be greater",
         ),
         ("compacted.log.backup.length.days: inf", "archive.yaml:2: compacted.log.backup.length.days: Input should be"),
-        ("compacted.log.backup.length.days: 7d", "archive.yaml:2: compacted.log.backup.length.days: Input should be"),
-        ("compacted.log.backup: 7", "archive.yaml:2: unknown key below compacted.log.backup"),
         ("compacted.keep.generations: -1", "archive.yaml:2: compacted.keep.generations: Input should be greater"),
-        ("compacted.clear.delay: 24", "archive.yaml:2: compacted.clear.delay: is not like 5min"),
-        ("compacted.takeover: 0", "archive.yaml:2: compacted.takeover: Input should be greater than or equal to 1000"),
         (
             "compacted.takeover: 9min",
             "archive.yaml: compacted: compacted.interval (1min) must be at most a tenth of compacted.takeover (9min)",
         ),
-        ("compacted.interval: 361s", "compacted.interval (361s) must be at most a tenth of compacted.takeover (1h)"),
-        ("restores.pin: 7", "archive.yaml:2: restores.pin: is not like 5min"),
         ("nonsense: {}", "archive.yaml:2: unknown key"),
         ("backup: zstandard", "archive.yaml:2: backup holds keys, not a value"),
-        ("kafka: localhost", "archive.yaml:2: kafka holds keys, not a value"),
         ("kafka: {client.id: }", "archive.yaml:2: kafka.client.id has no value"),
         ("storage.url: s3://other", "archive.yaml:2: storage.url is given a second time (first in line 1)"),
         ("topics.include: ['a', '(']", "archive.yaml:2: topics.include: is not a regular expression: missing )"),
@@ -193,7 +170,6 @@ def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ),
         ("backup.segment.age: 5m", "archive.yaml:2: backup.segment.age: is not like 5min"),
         ("backup.segment.bytes: 0", "archive.yaml:2: backup.segment.bytes: Input should be greater than or equal to 1"),
-        ("backup.segment.records: -1", "archive.yaml:2: backup.segment.records: Input should be greater than"),
         ("backup.codec: gzip", "archive.yaml:2: backup.codec: Input should be 'zstandard', 'snappy', 'deflate' or"),
         ("backup: {codec: snappy, codec.level: 1}", "archive.yaml: backup: codec snappy has no levels"),
         ("storage.kms-key-id: k", "archive.yaml: storage: kms-key-id goes with sse: kms only"),
@@ -212,14 +188,13 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
     assert [line.split(" ")[1] for line in found] == ["storage.url:", "storage.sse:", "backup.memory:"]
 
 
-def test_messages_do_not_repeat_what_stands_under_kafka(tmp_path: Path) -> None:
-    assert "hunter2" not in refusal(tmp_path, "storage.url: s3://bucket\nkafka: {sasl.password: [hunter2]}\n")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("topics.include: &x [a, [*x]]", "archive.yaml:2: an alias (*) stands within what it stands for"),
+        (
+            "topics.include: &x [a, [*x]]",
+            "archive.yaml: is nested too deep, or an alias (*) stands within what it stands for",
+        ),
         ("backup:\n  <<: {codec: snappy}", "archive.yaml:3: merge keys (<<) are not taken; write the keys out"),
         *[
             (f"kafka.sasl.password: '{text}'", "archive.yaml:2: kafka.sasl.password: a ${ that is neither ${NAME} nor")
@@ -246,47 +221,24 @@ def test_an_alias_is_what_it_stands_for(tmp_path: Path) -> None:
         ("kafka:\n  sasl.password: !hunter2!x", "archive.yaml:3: not YAML: found undefined tag handle; a text with"),
         ("topics.include: [a, !hunter2 b]", "archive.yaml:2: a tag (!) is not taken; a text with any of"),
         ("kafka:\n  sasl.password: {a: {hunter2: b}}", "archive.yaml:3: kafka.sasl.password takes a value, not keys"),
-        ("kafka:\n  sasl: {password: {hunter2: b}}", "archive.yaml:3: kafka.sasl.password takes a value, not keys"),
         ("kafka: {sasl.password: a,hunter2}", "archive.yaml:2: kafka: a key has no value; a text with any of"),
         (
             "kafka: {sasl.passwrd: {hunter2}}",
             "archive.yaml:2: unknown key below kafka.sasl; did you mean kafka.sasl.password?",
         ),
-        (
-            "kafka.sasl.passwrd: {a: {hunter2: x}}",
-            "archive.yaml:2: unknown key below kafka.sasl; did you mean kafka.sasl.",
-        ),
-        ("kafka: {sasl: {hunter2: x}}", "archive.yaml:2: unknown key below kafka.sasl"),
-        ("kafka: {ssl.key: {hunter2: x}}", "archive.yaml:2: unknown key below kafka.ssl.key"),
-        (
-            "kafka: {sasl: {passwrd: hunter2}}",
-            "archive.yaml:2: unknown key below kafka.sasl; did you mean kafka.sasl.password?",
-        ),
-        ("kafak: {sasl.password: {hunter2: x}}", "archive.yaml:2: unknown key; did you mean kafka?"),
         ("sasl.password: {hunter2: x}", "archive.yaml:2: unknown key; did you mean kafka.sasl.password?"),
-        ("kafka: {geheim: [hunter2, {hunter2: x}]}", "archive.yaml:2: a key below kafka is no mapping"),
         ("? {hunter2: x}\n: x", "archive.yaml:2: the file: a key is a text, not a list or a mapping"),
         ('kafka:\n  sasl.password: "\\q hunter2"', "archive.yaml:3: not YAML: found unknown escape character 'q'"),
         (
             "kafka:\n  sasl.password: 'x' hunter2",
             "archive.yaml:3: not YAML: expected <block end>, but found '<scalar>'",
         ),
-        ("storage.endpoint: http://u:hunter2@h:1/", "archive.yaml:2: storage.endpoint: is not like"),
-        ("metrics.listen: u:hunter2@h:1", "archive.yaml:2: metrics.listen: is not like"),
     ],
 )
 def test_messages_do_not_repeat_what_may_be_a_password(tmp_path: Path, text: str, message: str) -> None:
     said = refusal(tmp_path, f"storage.url: s3://bucket\n{text}\n")
     assert message in said
     assert "hunter2" not in said
-
-
-def test_messages_do_not_repeat_a_password_in_a_url(tmp_path: Path) -> None:
-    said = refusal(tmp_path, "storage.url: s3://me:hunter2@bucket/p")
-    assert said.startswith("archive.yaml:1: storage.url: what stands behind s3:// cannot be a bucket")
-    assert "hunter2" not in refusal(tmp_path, "storage.url: http://me:hunter2@bucket/p")
-    with pytest.raises(UsageError, match=r"^--url: what stands behind s3:// cannot be a bucket"):
-        config_from_url("s3://me:hunter2@bucket/p")
 
 
 def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

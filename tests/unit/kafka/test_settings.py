@@ -217,7 +217,5 @@ def test_a_token_that_has_expired_is_not_shown() -> None:
             return "msk:token"
 
     tokens = Tokens(Source(), {}, clock=lambda: 1_700_000_000.0)  # type: ignore[arg-type]
-    with pytest.raises(
-        KafkaError, match=r"msk:token gave one that had expired at 2023-11-14T22:11:50\+00:00, 90 s ago"
-    ):
+    with pytest.raises(KafkaError, match=r"msk:token gave one that had expired 90 s ago"):
         tokens.current()

@@ -177,7 +177,7 @@ def test_the_received_bytes_are_not_copied() -> None:
     prepared.received = memoryview(received)
     stream = BytesIO(received[:100])  # the beginning is enough
     prepared.parse_response_header(stream)
-    _, (whole, _, _) = prepared.decode(stream).read()
+    _, (whole, _, _) = prepared.decode(stream)
     assert whole.records.obj is received
 
 

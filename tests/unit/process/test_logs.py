@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from archiver.cli.output import complain, complain_of
-from archiver.errors import ArchiverError
-from archiver.process.output.logs import LogField, LogFormat, progress_log, set_up_logs
+from archiver.process.output.logs import LogField, progress_log, set_up_logs
 from archiver.process.output.progress import Eta, Progress, spell_seconds
 
 log = logging.getLogger("archiver.test")
@@ -72,33 +70,6 @@ def test_what_goes_well_is_for_verbose(capsys: pytest.CaptureFixture[str]) -> No
     log.info("second")
     logging.getLogger("elsewhere").info("third")
     assert [line.rpartition(" ")[2] for line in capsys.readouterr().err.splitlines()] == ["second"]
-
-
-@pytest.mark.parametrize("log_format", ["text", "json"])
-def test_behind_the_complaint_nothing_comes_from_other_threads(
-    capsys: pytest.CaptureFixture[str], log_format: LogFormat
-) -> None:
-    """As from one that still asks a store again and again, while the command that waited for it is interrupted."""
-
-    def tell(text: str) -> None:
-        thread = threading.Thread(target=log.warning, args=(text,))
-        thread.start()
-        thread.join()
-
-    set_up_logs(log_format)
-    tell("before")
-    complain_of(ArchiverError("it ended"))
-    tell("behind")
-    complain("what to do next")
-    set_up_logs(log_format)  # of the next command
-    tell("again")
-    said = capsys.readouterr().err.splitlines()
-    assert [re.search(r"before|it ended|behind|next|again", line)[0] for line in said] == [  # type: ignore[index]
-        "before",
-        "it ended",
-        "next",
-        "again",
-    ]
 
 
 def test_progress_is_a_log_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:

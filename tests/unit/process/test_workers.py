@@ -44,17 +44,6 @@ def test_what_has_not_begun_can_be_cancelled() -> None:
     assert running.result(5)
 
 
-def test_what_hangs_does_not_hold_up_the_rest() -> None:
-    workers = Workers(2, "test", most=4)
-    gate = threading.Event()
-    hanging = [workers.submit(gate.wait, 30) for _ in range(3)]
-    assert workers.submit(pow, 2, 10).result(10) == 1024
-    assert not any(future.done() for future in hanging)
-    gate.set()
-    assert all(future.result(5) for future in hanging)
-    workers.shutdown()
-
-
 def test_the_event_loop_waits_for_a_result() -> None:
     workers = Workers(1, "test")
 

@@ -12,7 +12,6 @@ from archiver.backup.service.run_service import group_settings, metrics_of, repo
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 from archiver.kafka.brokers.client import KafkaClient
-from archiver.process.output.defects import sweep_defects
 from archiver.process.output.text import spell_count
 from archiver.process.running.workers import Workers
 from archiver.store.address import group_of
@@ -31,7 +30,6 @@ def run_instance(
     `notice` is called every second with the roles of the process, once it has partitions; `say` once for each change.
     """
     refuse_stranger_instance(config, name)
-    sweep_defects()
     vitals = InstanceVitals(config)
     metrics = metrics_of(vitals)
     counts = InstanceMetrics(vitals.turns, vitals.standing, vitals.clock_ms, metrics.registry)
@@ -64,7 +62,7 @@ def run_instance(
         finally:
             roles_at_end = vitals.spell_roles() if service.held else ""
 
-    def watch(service: InstanceService, client: KafkaClient, _: Workers) -> Sequence[Awaitable[None]]:
+    def watch(service: InstanceService, client: KafkaClient) -> Sequence[Awaitable[None]]:
         return [report(service), *([] if config.metrics.listen is None else vitals.watch(client))]
 
     try:
