@@ -18,3 +18,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("clear", compacted_clear, "delete copies of a partition that only its log keeps"),
     ):
         module.add_options(parser_of(ways, name, summary))
+    compacted_clear.add_refused_options(parser_of(ways, "accept", "no command any more: see clear"))

@@ -1,4 +1,4 @@
-"""`archiver compacted clear`: its options, its run, and its printer."""
+"""`archiver compacted clear`: its options, its run, and its printer; and the refusal of `compacted accept`, which it replaces."""
 
 import argparse
 from collections.abc import Iterator
@@ -22,6 +22,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         required=True,
         help="delete them although the log begins later, or ends earlier, than the copies have it",
+    )
+
+
+def add_refused_options(parser: argparse.ArgumentParser) -> None:
+    add_run(parser, refuse)
+    add_config(parser)
+    parser.add_argument("topic", metavar="TOPIC", nargs="?")
+    parser.add_argument("--yes", action="store_true", help="has no effect")
+
+
+def refuse(options: argparse.Namespace) -> int:
+    del options
+    raise UsageError(
+        "compacted accept is no command any more: instances clear copies again after the next turn; what is still kept then,"
+        " `archiver compacted clear --force TOPIC-PARTITION` deletes"
     )
 
 
