@@ -33,7 +33,7 @@ from archiver.kafka.brokers.client import KafkaClient
 from archiver.process.running.silence import SilenceCounter
 from archiver.process.running.workers import workers
 from archiver.store.port import Body, ListedObject, ObjectKind
-from tests.support.feeds import sink_of
+from tests.support.feeds import sink_of, take_all
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import PLAIN, Batch, Oddities, batch_of, control_batch, encode
@@ -153,15 +153,6 @@ class World:
             self.swept += 1
             self.kept_from = int(self.store.objects[key].metadata["archiver-next"])
             self.store.delete([key])
-
-
-def take_all(writer: PartitionWriter, fetch: Fetch) -> None:
-    """As the pump does: a segment that is due is put before the rest is taken."""
-    rest: Fetch | None = fetch
-    while rest is not None:
-        rest = writer.take(rest)
-        if writer.is_due:
-            writer.flush()
 
 
 class Process:

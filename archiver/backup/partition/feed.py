@@ -79,6 +79,10 @@ class EndState(IntEnum):
     ENDED = auto()
 
 
+# Members of enums are looked up slowly in Python 3.11, and each request asks all its partitions whether they want more.
+_WANTED, _STARVING, _OPEN = FetchState.WANTED, FetchState.STARVING, EndState.OPEN
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class FeedFetches:
     """The next request of a partition, what was fetched already, and why fetches fail."""
@@ -103,10 +107,6 @@ class FeedFetches:
     def epoch(self) -> int:
         """The epoch of the last batch before `offset`."""
         return self.target.last_fetched_epoch
-
-    @property
-    def is_wanted(self) -> bool:
-        return self.state in (FetchState.WANTED, FetchState.STARVING) and len(self.queue) < _FETCHES_AHEAD
 
     def move(self, offset: int, epoch: int) -> None:
         """Continue at another position. The target is replaced only then: requests for quiet partitions do not change."""
@@ -261,11 +261,13 @@ class Feed:
 
     @property
     def wants_more(self) -> bool:
+        fetches = self.fetches
         return (
-            self.fetches.is_wanted
-            and self.ending.state is EndState.OPEN
+            self.ending.state is _OPEN
+            and (fetches.state is _WANTED or fetches.state is _STARVING)
             and self.puts.failing_since_s is None
-            and not self.is_at_end
+            and fetches.target.offset < self.end_offset
+            and len(fetches.queue) < _FETCHES_AHEAD
         )
 
     @property
@@ -306,7 +308,7 @@ class Feed:
     def set_aside(self) -> int:
         """Fetch nothing until the put has ended, and drop fetched data. Returns the number of dropped bytes."""
         dropped_bytes = self.drop_queue()
-        if self.fetches.state in (FetchState.WANTED, FetchState.STARVING):
+        if self.fetches.state in (_WANTED, _STARVING):
             self.fetches.state = FetchState.SET_ASIDE
         return dropped_bytes
 

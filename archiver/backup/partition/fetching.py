@@ -191,6 +191,7 @@ class Fetching:
 
     async def _serve(self, node: int, *, alone: bool) -> None:
         """Fetch from one broker while it has partitions to fetch: all in one request; or alone, one partition at a time."""
+        starving = FetchState.STARVING  # members of enums are looked up slowly in Python 3.11
         for turn in count():
             if not self._hungry(node, alone=alone):
                 self._changed.clear()
@@ -204,11 +205,7 @@ class Fetching:
                 start = turn % (len(feeds) or 1)
                 feeds = feeds[start:] + feeds[:start]
                 # Those that got nothing last time come first, or a large batch behind a busy partition would starve.
-                feeds = (
-                    feeds[:1]
-                    if alone
-                    else sorted(feeds, key=lambda feed: feed.fetches.state is not FetchState.STARVING)
-                )
+                feeds = feeds[:1] if alone else sorted(feeds, key=lambda feed: feed.fetches.state is not starving)
                 fetched_bytes = await self._fetch(node, feeds, answer_bytes, alone=alone)
             if not alone and fetched_bytes < _SMALL_ANSWER_BYTES:
                 self._quiet.add(node)

@@ -15,12 +15,10 @@ import archiver.backup.compacted.work.instance_service
 import archiver.backup.service.backup_service
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.index.archived_end import position_of
 from archiver.archive.segments.spool import Spool
 from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.work.instance_service import InstanceRequest, InstanceService
 from archiver.backup.partition.feed import LASTING_FAILURE_S, Feed
-from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.backup.partition.pump import Pump
 from archiver.backup.service.assignment import Assignment
 from archiver.backup.service.backup_service import Service
@@ -33,7 +31,7 @@ from archiver.kafka.groups.group import GroupSettings
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.process.running.workers import Workers, workers
 from archiver.store.port import Body, ObjectKind
-from tests.support.feeds import sink_of
+from tests.support.feeds import sink_of, writer_of
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import SOURCE
 from tests.support.standing_copies import StandingCopies
@@ -119,8 +117,7 @@ async def take_away(make: Make, store: GatedStore, spool: Path, how: Callable[[G
     with workers(2, "test") as pool:
         client: Any = SimpleNamespace()
         pump = pump_of(request, client, pool)  # not entered: nothing is fetched
-        end = position_of(sink.archive, SOURCE.topic, SOURCE.life, SOURCE.partition)
-        feed = Feed(writer=PartitionWriter(SOURCE, end, sink, silences=0))
+        feed = Feed(writer=writer_of(sink))
         worker = make(request, pool, pump, feed)
         pump.add(feed)
         feed.fetches.queue.append(fetch_of(0, 3))
@@ -196,8 +193,7 @@ def test_a_partition_that_is_lost_during_a_put_and_gained_again_is_archived_once
     async def regain(service: Service) -> None:
         (old,) = service.feeds.values()
         service.lose([KEY])
-        end = position_of(service._sink.archive, SOURCE.topic, SOURCE.life, SOURCE.partition)
-        feeds.append(Feed(writer=PartitionWriter(SOURCE, end, service._sink, silences=0)))
+        feeds.append(Feed(writer=writer_of(service._sink)))
         service.held[KEY] = Assignment(since_s=0.0)
         service._add(feeds[0], service.held[KEY])
         feeds[0].fetches.queue.append(fetch_of(0, 5))

@@ -6,14 +6,12 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.index.archived_end import position_of
 from archiver.archive.segments.spool import Spool
 from archiver.backup.partition.fetched_batches import Fetch
-from archiver.backup.partition.partition_writer import PartitionWriter
 from archiver.errors import CorruptSegmentError
 from archiver.process.running.silence import SilenceCounter
 from archiver.store.port import ObjectKind
-from tests.support.feeds import sink_of
+from tests.support.feeds import sink_of, writer_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import batch_of, encode
@@ -38,8 +36,7 @@ def test_a_writer_that_slept_does_not_go_on_behind_a_stray_object(tmp_path: Path
     sink = sink_of(
         Archive(store, ARCHIVE), Spool(tmp_path), records=10, clock=lambda: now_s[0], silence_counter=silence
     )
-    end = position_of(sink.archive, SOURCE.topic, 0, SOURCE.partition)
-    writer = PartitionWriter(SOURCE, end, sink, silences=silence.silences)
+    writer = writer_of(sink)
     writer.take(fetch_of(0, 10))
     writer.flush()
     writer.take(fetch_of(10, 10))

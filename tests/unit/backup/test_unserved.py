@@ -14,17 +14,15 @@ from hypothesis import strategies as st
 import archiver.codec.batch
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.index.archived_end import position_of
 from archiver.archive.segments.segment_facts import HoleCause, SegmentFacts, facts_from_metadata
 from archiver.archive.segments.segment_writer import MOST_HOLES
 from archiver.archive.segments.spool import Spool
 from archiver.backup.partition.fetched_batches import Fetch
 from archiver.backup.partition.partition_writer import PartitionWriter
-from tests.support.feeds import sink_of
+from tests.support.feeds import sink_of, take_all, writer_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import HEADER, LENGTH_END, PLAIN, Batch, Oddities, batch_of, control_batch, encode
-from tests.support.segments import SOURCE
 
 LAYOUT = Layout("p")
 _CONTROL_BIT = 0x20
@@ -98,19 +96,12 @@ def gaps_of(log: Log) -> int:
 
 
 def written_by(writer: PartitionWriter, log: Log, *, until: int | None = None) -> None:
-    """As the pump does it: what is due is put before the rest is taken."""
-    while (rest := log.fetch(writer.position)) is not None and (until is None or writer.position < until):
-        left: Fetch | None = rest
-        while left is not None:
-            left = writer.take(left)
-            if writer.is_due:
-                writer.flush()
+    while (fetch := log.fetch(writer.position)) is not None and (until is None or writer.position < until):
+        take_all(writer, fetch)
 
 
 def writer_into(store: MemoryStore, spool: Path, most_records: int) -> PartitionWriter:
-    sink = sink_of(Archive(store, LAYOUT), Spool(spool), records=most_records)
-    end = position_of(Archive(store, LAYOUT), SOURCE.topic, SOURCE.life, SOURCE.partition)
-    return PartitionWriter(SOURCE, end, sink, silences=0)
+    return writer_of(sink_of(Archive(store, LAYOUT), Spool(spool), records=most_records))
 
 
 def facts_in(store: MemoryStore) -> list[SegmentFacts]:
