@@ -28,7 +28,8 @@ from urllib.parse import quote
 from archiver.archive.format.handle import Archive, open_archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.archived_end import end_at, position_of
-from archiver.archive.notes.topics import PartitionSource, record_cluster, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import PartitionSource, record_cluster
 from archiver.archive.reading.catalog import read_archive, topic_names
 from archiver.archive.segments.listing import list_newest
 from archiver.archive.segments.segment_writer import OpenSegment, SegmentLimits

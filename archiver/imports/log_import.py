@@ -13,7 +13,8 @@ from typing import Final
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.index.index_generations import append_to_index
-from archiver.archive.notes.topics import PartitionSource, read_cluster, read_topic, record_cluster, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import PartitionSource, read_cluster, read_topic, record_cluster
 from archiver.archive.segments.probe import probe_store
 from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.errors import ArchiverError, StrangerError, UsageError

@@ -81,7 +81,7 @@ BUILDS: Final[Mapping[str, Build]] = {
     "another cluster is let in": Build(
         (
             Change("archive/notes/topics.py", 'held.get("cluster_id") != cluster_id:', "not cluster_id:"),
-            Change("archive/notes/topics.py", "known.cluster_id != cluster_id:", "not cluster_id:"),
+            Change("archive/notes/topic_changes.py", "known.cluster_id != cluster_id:", "not cluster_id:"),
         ),
         (
             "tests/unit/archive/test_control.py::test_another_cluster_is_refused",

@@ -21,7 +21,8 @@ import archiver.codec.batch
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.index.archived_end import position_of
-from archiver.archive.notes.topics import PartitionSource, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.block_budget import DecodingBudget
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.archive.segments.spool import Spool

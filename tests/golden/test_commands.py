@@ -22,7 +22,8 @@ from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.notes.cluster_topics import ArchivingState, IncludeEntry, TopicRow, TopicsSurvey
 from archiver.archive.notes.holds import Hold, add_hold
 from archiver.archive.notes.sweeps import append_report
-from archiver.archive.notes.topics import Branch, record_branch, record_topic
+from archiver.archive.notes.topic_changes import record_branch, record_topic
+from archiver.archive.notes.topics import Branch
 from archiver.archive.segments.segment_writer import OpenSegment
 from archiver.archive.segments.spool import Spool
 from archiver.backup.compacted.clearing.alarms import alarms_in

@@ -12,7 +12,8 @@ from archiver.archive.copies.role_entries import begin, history, switch, unsure
 from archiver.archive.copies.roles import CompleteCopy, Generation, RolePlace, put_entry
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.notes.topics import Branch, PartitionSource, record_branch, record_cluster, record_topic
+from archiver.archive.notes.topic_changes import record_branch, record_topic
+from archiver.archive.notes.topics import Branch, PartitionSource, record_cluster
 from archiver.archive.segments.parts import FactsOfParts, ObjectPart
 from archiver.archive.segments.segment_facts import PartFacts
 from archiver.backup.opening.start_offsets import StartOffsets

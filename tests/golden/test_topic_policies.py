@@ -4,7 +4,8 @@ from pathlib import Path
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.notes.topics import read_topic_history, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import read_topic_history
 from archiver.store.port import ObjectKind
 from tests.support.memory_store import MemoryStore
 

@@ -12,7 +12,8 @@ import yaml
 import archiver.archive.format.handle
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.notes.topics import record_cluster, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import record_cluster
 from archiver.archive.segments.segment_facts import facts_from_metadata
 from archiver.archive.segments.segment_writer import OpenSegment
 from archiver.archive.segments.spool import Spool

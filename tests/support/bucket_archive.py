@@ -7,7 +7,8 @@ from pathlib import Path
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.index_generations import append_to_index
-from archiver.archive.notes.topics import Branch, PartitionSource, record_branch, record_topic
+from archiver.archive.notes.topic_changes import record_branch, record_topic
+from archiver.archive.notes.topics import Branch, PartitionSource
 from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.segment_facts import facts_from_metadata
 from archiver.archive.segments.segment_writer import OpenSegment, SegmentLimits

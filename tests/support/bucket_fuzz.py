@@ -38,6 +38,7 @@ from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.index_file import SeenControl
 from archiver.archive.index.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.index.inventory import Inventory, read_inventory
+from archiver.archive.notes.topic_changes import record_branch, record_topic
 from archiver.archive.notes.topics import (
     Branch,
     PartitionSource,
@@ -46,9 +47,7 @@ from archiver.archive.notes.topics import (
     read_topic,
     read_topic_facts,
     read_topic_history,
-    record_branch,
     record_cluster,
-    record_topic,
 )
 from archiver.archive.reading.catalog import find_topic
 from archiver.archive.reading.lost_control import lost_control_objects

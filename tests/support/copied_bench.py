@@ -8,7 +8,8 @@ from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.copies.copied_topic import CopyChoice
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.notes.topics import read_topic, record_cluster, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import read_topic, record_cluster
 from archiver.archive.reading.catalog import find_topic
 from archiver.store.port import ObjectKind
 from tests.support.copied_topic import copy_place, role_entry

@@ -15,7 +15,8 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.index_file import NOTHING_SEEN, join_members
 from archiver.archive.index.index_member import encode_member
-from archiver.archive.notes.topics import record_cluster, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import record_cluster
 from archiver.archive.segments.entries import Entries, Traits
 from archiver.archive.segments.segment_facts import SegmentFacts
 from archiver.errors import ArchiverError

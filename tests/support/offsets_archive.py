@@ -8,7 +8,8 @@ from pathlib import Path
 from archiver.archive.copies.archived_topic import ArchivedTopic
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.notes.topics import Branch, PartitionSource, record_branch, record_topic
+from archiver.archive.notes.topic_changes import record_branch, record_topic
+from archiver.archive.notes.topics import Branch, PartitionSource
 from archiver.archive.reading.catalog import find_topic
 from archiver.archive.segments.segment_facts import TransactionRange
 from archiver.archive.segments.segment_writer import OpenSegment, SegmentLimits

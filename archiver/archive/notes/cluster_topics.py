@@ -8,13 +8,8 @@ from typing import Final
 
 from archiver.archive.format.handle import Archive, open_archive
 from archiver.archive.format.layout import is_topic_name
-from archiver.archive.notes.topics import (
-    TopicFact,
-    accept_gone,
-    is_compacted,
-    list_known_topics,
-    read_newest_topic_facts,
-)
+from archiver.archive.notes.topic_changes import accept_gone
+from archiver.archive.notes.topics import TopicFact, is_compacted, list_known_topics, read_newest_topic_facts
 from archiver.config.model import ArchiverConfig, PositionKeeping, TopicsConfig
 from archiver.errors import KafkaError, LostTopicIdError, NoTopicIdError, NotWholeError, StoreError, UsageError
 from archiver.kafka.brokers.client import KafkaClient

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from archiver.archive.format.handle import Archive
-from archiver.archive.notes.topics import record_ends
+from archiver.archive.notes.topic_changes import record_ends
 from archiver.backup.partition.feed import Feed
 from archiver.backup.reports.troubles import Troubles
 from archiver.errors import ArchiverError

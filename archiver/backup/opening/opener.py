@@ -11,15 +11,8 @@ from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.index.archived_end import ArchivedEnd, end_at, position_of
 from archiver.archive.index.inventory import Gap
 from archiver.archive.notes.swept import SweptPlace, read_swept_place
-from archiver.archive.notes.topics import (
-    Branch,
-    Life,
-    PartitionSource,
-    TopicFact,
-    read_topic,
-    record_branch,
-    record_cluster,
-)
+from archiver.archive.notes.topic_changes import record_branch
+from archiver.archive.notes.topics import Branch, Life, PartitionSource, TopicFact, read_topic, record_cluster
 from archiver.archive.segments.listing import NO_SEGMENTS, Newest, list_newest
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.opening.cut_back import Archived, find_branch

@@ -6,14 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from archiver.archive.format.store_clock import machine_now_ms
-from archiver.archive.notes.topics import (
-    EFFECTIVE,
-    TOMBSTONES_KEPT,
-    PartitionSource,
-    SeenTopicId,
-    TopicFact,
-    record_topic,
-)
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import EFFECTIVE, TOMBSTONES_KEPT, PartitionSource, SeenTopicId, TopicFact
 from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.errors import ArchiverError, LostTopicIdError, StrangerError, TopicGoneError
 from archiver.kafka.brokers.client import KafkaClient

@@ -12,7 +12,8 @@ import archiver.archive.format.handle
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.index_generations import append_to_index
-from archiver.archive.notes.topics import Branch, read_topic, record_branch, record_topic
+from archiver.archive.notes.topic_changes import record_branch, record_topic
+from archiver.archive.notes.topics import Branch, read_topic
 from archiver.archive.reading.catalog import read_archive
 from archiver.archive.reading.plain_records import follow_records
 from archiver.archive.segments.segment_writer import OpenSegment

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 from archiver.archive.format.handle import Archive, open_archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.index.inventory import read_inventory
-from archiver.archive.notes.topics import PartitionSource, accept_gone
+from archiver.archive.notes.topic_changes import accept_gone
+from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.segment import open_segment as read_body
 from archiver.archive.segments.segment_facts import facts_from_metadata
 from archiver.archive.segments.segment_writer import OpenSegment

@@ -31,6 +31,7 @@ from archiver.archive.format.control import (
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.notes.cluster_topics import is_kept_by_turns
+from archiver.archive.notes.topic_changes import record_branch, record_topic
 from archiver.archive.notes.topics import (
     Branch,
     Life,
@@ -40,9 +41,7 @@ from archiver.archive.notes.topics import (
     read_cluster,
     read_topic,
     read_topic_history,
-    record_branch,
     record_cluster,
-    record_topic,
 )
 from archiver.errors import (
     ArchiverError,

@@ -13,7 +13,8 @@ from archiver.archive.copies.copied_topic import CopyChoice
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.index.inventory import EMPTY_PARTITION, problems_of
-from archiver.archive.notes.topics import Branch, record_branch, record_topic
+from archiver.archive.notes.topic_changes import record_branch, record_topic
+from archiver.archive.notes.topics import Branch
 from archiver.archive.reading.catalog import find_topic, read_archive
 from archiver.archive.reading.holdings import summarize
 from archiver.archive.segments.segment_facts import Hole, HoleCause

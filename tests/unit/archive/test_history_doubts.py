@@ -8,7 +8,7 @@ import pytest
 
 from archiver.archive.copies.copy_catalog import CopyCatalog
 from archiver.archive.copies.roles import RolePlace, read_newest_entry
-from archiver.archive.notes.topics import record_topic
+from archiver.archive.notes.topic_changes import record_topic
 from archiver.archive.segments.segment_facts import Hole, HoleCause
 from tests.support.copied_bench import Bench, T
 from tests.support.copied_topic import complete_copy

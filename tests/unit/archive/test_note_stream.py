@@ -16,7 +16,8 @@ from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, ch
 from archiver.archive.notes.holds import Hold, add_hold, release_hold
 from archiver.archive.notes.policies import NotedPolicy, note_policy
 from archiver.archive.notes.swept import Noting, OffsetRanges, SweptPlace, add_swept, note_going, take_back_swept
-from archiver.archive.notes.topics import Branch, accept_gone, record_branch, record_ends, record_topic
+from archiver.archive.notes.topic_changes import accept_gone, record_branch, record_ends, record_topic
+from archiver.archive.notes.topics import Branch
 from archiver.errors import CorruptSegmentError
 from archiver.upkeep.retention.planning.kept_plans import keep_plan
 from tests.support.memory_store import MemoryStore

@@ -14,7 +14,8 @@ from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.index_generations import append_to_index
 from archiver.archive.index.inventory import Gap, Inventory, PartitionInventory, arrange, problems_of, read_inventory
 from archiver.archive.notes.swept import OffsetRanges, Range, SweptPlace, add_swept
-from archiver.archive.notes.topics import Branch, record_branch, record_cluster, record_topic
+from archiver.archive.notes.topic_changes import record_branch, record_topic
+from archiver.archive.notes.topics import Branch, record_cluster
 from archiver.archive.reading.catalog import find_topic
 from archiver.archive.reading.holdings import summarize
 from archiver.archive.reading.plain_records import read_records

@@ -11,7 +11,8 @@ import pytest
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.notes.cluster_topics import ClusterTopics
-from archiver.archive.notes.topics import accept_gone, read_topic, record_topic
+from archiver.archive.notes.topic_changes import accept_gone, record_topic
+from archiver.archive.notes.topics import read_topic
 from archiver.backup.reports.gone_topics import GoneTopics
 from archiver.errors import KafkaError
 from tests.support.memory_store import MemoryStore

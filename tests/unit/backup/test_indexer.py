@@ -16,7 +16,7 @@ from archiver.archive.index.fresh_entries import FreshEntries
 from archiver.archive.index.index_file import split_file
 from archiver.archive.index.index_generations import MOST_FILES, append_to_index, read_index
 from archiver.archive.notes.holds import Hold, add_hold, release_hold
-from archiver.archive.notes.topics import record_topic
+from archiver.archive.notes.topic_changes import record_topic
 from archiver.archive.segments.entries import IndexEntry
 from archiver.backup.service.indexer import EVERY_S, Indexer
 from archiver.errors import StoppedError, StoreError, StoreTemporaryError

@@ -13,7 +13,8 @@ from archiver.archive.format.control import append_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.notes.cluster_topics import ClusterTopics, refuse_without_ids
-from archiver.archive.notes.topics import Life, TopicFact, record_topic, topic_stream
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import Life, TopicFact, topic_stream
 from archiver.backup.compacted.work.taken_topics import TakenTopics
 from archiver.backup.opening.opener import Opener
 from archiver.backup.opening.start_offsets import StartOffset, StartOffsets

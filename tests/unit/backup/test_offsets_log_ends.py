@@ -9,7 +9,8 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.notes.topics import read_topic, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import read_topic
 from archiver.backup.opening.offsets_log_ends import OffsetsLogEnds
 from archiver.backup.partition.feed import Feed
 from archiver.backup.reports.troubles import Troubles

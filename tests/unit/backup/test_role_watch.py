@@ -21,7 +21,8 @@ from archiver.archive.copies.roles import (
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import CopyKey, Layout, SegmentKey, offsets_name
 from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept
-from archiver.archive.notes.topics import Branch, TopicFact, record_branch, record_topic
+from archiver.archive.notes.topic_changes import record_branch, record_topic
+from archiver.archive.notes.topics import Branch, TopicFact
 from archiver.backup.opening import history_return, role_watch
 from archiver.backup.opening.history_return import Outcome, take_back
 from archiver.backup.opening.role_watch import RoleWatch

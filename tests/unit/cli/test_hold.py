@@ -9,7 +9,7 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.index_generations import append_to_index
 from archiver.archive.notes.holds import HOLDS, read_holds
-from archiver.archive.notes.topics import record_topic
+from archiver.archive.notes.topic_changes import record_topic
 from archiver.archive.segments.entries import IndexEntry
 from archiver.cli import hold
 from archiver.cli.main import main

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from archiver.archive.format.control import append_fact
-from archiver.archive.notes.topics import LogEnd, read_topic, record_ends
+from archiver.archive.notes.topic_changes import record_ends
+from archiver.archive.notes.topics import LogEnd, read_topic
 from archiver.codec.selection import LAST_LONG
 from archiver.groups.log.archived_until import offsets_partition
 from archiver.groups.positions.archived_position import State

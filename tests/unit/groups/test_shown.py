@@ -9,7 +9,8 @@ import pytest
 from archiver.archive.format.control import append_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.notes.topics import read_topic, record_cluster, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import read_topic, record_cluster
 from archiver.cli.groups_show import groups_lines, groups_row
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse

@@ -12,7 +12,8 @@ import pytest
 from archiver.archive.format.control import append_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.notes.topics import PartitionSource, record_cluster, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import PartitionSource, record_cluster
 from archiver.archive.reading.catalog import find_topic
 from archiver.archive.segments.segment_writer import OpenSegment, SegmentLimits
 from archiver.archive.segments.spool import Spool

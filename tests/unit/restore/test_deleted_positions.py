@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from archiver.archive.format.control import append_fact
-from archiver.archive.notes.topics import record_topic
+from archiver.archive.notes.topic_changes import record_topic
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
 from archiver.groups.positions.archived_position import ArchivedPosition, State

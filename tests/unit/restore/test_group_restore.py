@@ -9,7 +9,7 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.notes.topics import record_topic
+from archiver.archive.notes.topic_changes import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import UsageError
 from archiver.groups.log.lives import AMBIGUOUS, NOT_ARCHIVED

@@ -8,7 +8,8 @@ import pytest
 from archiver.archive.format.control import append_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.notes.topics import Branch, record_branch, record_topic
+from archiver.archive.notes.topic_changes import record_branch, record_topic
+from archiver.archive.notes.topics import Branch
 from archiver.config.model import IndexUse
 from archiver.errors import NotWholeError
 from archiver.groups.target.translation import Fork

@@ -19,7 +19,8 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, OffsetMapKey, SegmentKey, chosen_name
 from archiver.archive.index.fresh_entries import FreshEntries
 from archiver.archive.index.index_generations import append_to_index, merge_index
-from archiver.archive.notes.topics import Branch, read_topic, record_branch, record_cluster, record_topic
+from archiver.archive.notes.topic_changes import record_branch, record_topic
+from archiver.archive.notes.topics import Branch, read_topic, record_cluster
 from archiver.archive.restores.chosen_records import decode_chosen
 from archiver.archive.segments.entries import IndexEntry
 from archiver.archive.segments.listing import list_strangers

@@ -9,7 +9,7 @@ import pytest
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.moments import MomentNote, NotedLimits, put_moments
 from archiver.archive.copies.roles import HISTORY, RoleEntry, RolePlace
-from archiver.archive.notes.topics import record_topic
+from archiver.archive.notes.topic_changes import record_topic
 from archiver.backup.compacted.clearing.alarms import AlarmKind, alarms_in
 from archiver.backup.compacted.clearing.clearing_rules import LogBounds
 from archiver.backup.compacted.clearing.status import CompactedStatus, PartitionStatus, StatusReader

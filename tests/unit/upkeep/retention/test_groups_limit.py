@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, change_applied
-from archiver.archive.notes.topics import record_topic
+from archiver.archive.notes.topic_changes import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.config.retention import RetentionConfig
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC

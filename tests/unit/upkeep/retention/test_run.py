@@ -19,7 +19,7 @@ from archiver.archive.notes.holds import Hold, add_hold, release_hold
 from archiver.archive.notes.policies import NotedPolicy, read_policies
 from archiver.archive.notes.sweeps import read_last_report
 from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept
-from archiver.archive.notes.topics import record_topic
+from archiver.archive.notes.topic_changes import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.errors import StoreError, UsageError
 from archiver.store.port import ObjectKind

@@ -14,7 +14,8 @@ from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.index.inventory import read_inventory
 from archiver.archive.notes.applied_limits import LimitSource
 from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
-from archiver.archive.notes.topics import Stretch, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import Stretch
 from archiver.archive.reading.reader import found_or_gone, read_parts
 from archiver.archive.segments.parts import ObjectPart, parts_within
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata

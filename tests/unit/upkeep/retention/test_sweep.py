@@ -16,7 +16,8 @@ from archiver.archive.index.inventory import PartitionInventory, read_inventory
 from archiver.archive.notes.applied_limits import LimitSource
 from archiver.archive.notes.holds import LOOK_S
 from archiver.archive.notes.swept import Noting, OffsetRanges, SweptPlace, add_swept, note_going, read_swept
-from archiver.archive.notes.topics import Stretch, record_topic
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import Stretch
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
 from archiver.store.port import Body, ListedObject, ObjectKind

@@ -12,7 +12,7 @@ from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, change_applied
 from archiver.archive.notes.holds import Hold, add_hold, release_hold
 from archiver.archive.notes.policies import NotedPolicy, note_policy
-from archiver.archive.notes.topics import record_topic
+from archiver.archive.notes.topic_changes import record_topic
 from archiver.config.model import ArchiverConfig
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.planning.cluster import LiveCluster, LiveTopic
