@@ -195,6 +195,8 @@ class _Steps:
         self.archive = open_archive(storage)
         self.wave = request.targets(topic_names(self.archive))  # {source: target}; refuses before Spark takes seconds
         self.planner = Planner(self.archive, request, storage.index, notice)
+        self._held: Sequence[TopicPlan] = ()  # plans of earlier runs
+        self._new: Sequence[TopicPlan] = ()  # plans of this run, also of partitions that those could not plan
         self.begun: set[str] = set()  # targets with a plan of an earlier run
         self.notes: list[str] = []  # on copies, unreadable records, and objects that noted plans leave out
         self.is_late = False  # records were read since the last survey
@@ -218,7 +220,8 @@ class _Steps:
         """Take the plans of earlier runs, compared with the present archive, and plan the other topics."""
         noted, unplanned = self._brokers.ask(lambda client: self.targets.planned(client, self.wave))
         found = self.targets.check_noted(noted, self.planner.plan)
-        topics = with_mended(found.plans, [*self.planner.plan(unplanned), *found.fresh])
+        self._held, self._new = found.plans, [*self.planner.plan(unplanned), *found.fresh]
+        topics = with_mended(self._held, self._new)
         if not topics:
             raise UsageError(
                 "the archive has neither records nor facts of these topics; `archiver ls` shows what it has"
@@ -234,9 +237,9 @@ class _Steps:
         return self._brokers.ask(lambda client: self.targets.review(client, topics))
 
     def choose(self, topics: list[TopicPlan], start_spark: StartSpark) -> list[TopicPlan]:
-        """Choose the records of topics, if only some are wanted."""
+        """Choose the records of topics, if only some are wanted. Plans of earlier runs have them already."""
         request = self._request
-        chosen = [topic for topic in topics if request.chooses(is_copied=topic.is_copied)]
+        chosen = [topic for topic in self._new if request.chooses(is_copied=topic.is_copied)]
         if not chosen:
             return topics
         from archiver.spark.record_choice import choose_records  # noqa: PLC0415 - Spark SQL, which takes seconds
@@ -244,7 +247,7 @@ class _Steps:
         spark = self._tried(start_spark(), topics)
         self._notice(f"choosing among at most {spell_count(sum(topic.records for topic in chosen), 'record')}")
         self.is_late = True
-        found = {topic.target: topic for topic in topics}
+        found = {topic.target: topic for topic in self._new}
         for is_latest in (True, False):
             some = [topic for topic in chosen if request.takes_latest(is_copied=topic.is_copied) is is_latest]
             if some:
@@ -257,7 +260,7 @@ class _Steps:
                     restore_id=self._restore_id,
                 )
                 found |= {topic.target: topic for topic in narrowed}
-        return list(found.values())
+        return with_mended(self._held, list(found.values()))
 
     def replacements(self, topics: Iterable[TopicPlan]) -> list[TopicPlan]:
         """Return the topics whose targets are purged, and whose objects must be read whole before."""

@@ -39,6 +39,7 @@ from tests.support.foreign_reader import s3_client
 from tests.support.frames import frame_of
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, producer_of, with_client
+from tests.support.log_directories import LogDirectory, batch
 from tests.support.processes import end_of
 from tests.support.records import Rec
 from tests.support.rights_table import Case, Kind, Right
@@ -155,6 +156,9 @@ class RightsStage:
             "sasl.username": USER,
             "sasl.password": PASSWORD,
         }
+        self._logs = LogDirectory(site.folder / "logs")
+        self._logs.write(0, batch(0), batch(1))
+        self._logs.note_cluster("C1")
         create_topic(broker.bootstrap, ORDERS, len(RECORDS), KEEP_ALL)
         create_topic(broker.bootstrap, KEPT, len(RECORDS), {"cleanup.policy": "compact"})
         for partition, values in RECORDS.items():
@@ -314,7 +318,11 @@ class RightsStage:
                 return self._run_service(case, environment)
             arguments = [
                 *(
-                    one.format(object=f"s3://{self._site.bucket.name}/{self._object}", topic=topic_of(case))
+                    one.format(
+                        object=f"s3://{self._site.bucket.name}/{self._object}",
+                        topic=topic_of(case),
+                        logs=self._logs.path,
+                    )
                     for one in case.command.typed
                 )
             ]
@@ -454,7 +462,11 @@ class RightsStage:
             assert sum(row["records"] for row in told["holdings"]) == 3 if command.typed[0] == "ls" else told["whole"]
         elif command.typed[0] == "groups":
             self._assert_groups_told(case, json.loads(done.out))
-        elif command.kind in {Kind.GONE, Kind.COMPARED} or command.typed[0] in {"compacted", "hold", "retention"}:
+        elif command.kind in {Kind.GONE, Kind.COMPARED, Kind.IMPORT} or command.typed[0] in {
+            "compacted",
+            "hold",
+            "retention",
+        }:
             self._assert_kept(case, done)
         elif command.typed[0] == "inspect":
             assert json.loads(done.out)["records"] == len(RECORDS[0])
@@ -462,6 +474,8 @@ class RightsStage:
             assert [(row["topic"], row["standing"]) for row in json.loads(done.out)["topics"]] == [(ORDERS, "archived")]
 
     def _assert_kept(self, case: Case, done: Done) -> None:
+        if case.command.kind is Kind.IMPORT:
+            assert [row["records"] for row in json.loads(done.out)["imported"]] == [2]
         if case.command.kind in {Kind.HOLD, Kind.HELD}:
             assert len(keys_below(self._site.bucket, f"{prefix_of(case)}/control/holds/audit/")) == 1
         elif case.command.kind in {Kind.GONE, Kind.COMPARED}:
@@ -550,7 +564,7 @@ class RightsStage:
         }
         new = after.objects.keys() - before.objects.keys()
         others: tuple[str, ...] = ()
-        if case.command.kind in {Kind.BACKUP, Kind.SERVICE, Kind.INSTANCE}:
+        if case.command.kind in {Kind.BACKUP, Kind.SERVICE, Kind.INSTANCE, Kind.IMPORT}:
             others = (f"{prefix_of(case)}/control/", f"{prefix_of(case)}/topics/{OFFSETS}/")
         elif case.command.kind is Kind.ROLLBACK:
             others = (f"{prefix_of(case)}/control/restores/{group_of(case)}/@groups/",)
@@ -592,6 +606,7 @@ def prefix_of(case: Case) -> str:
     has_own = case.command.kind in {
         Kind.BACKUP,
         Kind.SERVICE,
+        Kind.IMPORT,
         Kind.FOLD,
         Kind.INSTANCE,
         Kind.COPIED,

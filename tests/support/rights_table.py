@@ -98,6 +98,7 @@ class Kind(Enum):
     GONE = "accepts that a topic of an archive of its own is gone"
     COMPARED = "compares a copy, in an archive of its own, that has missed a deletion"
     SWEEP = "sweeps an archive of its own"
+    IMPORT = "imports a log into an archive of its own"
     RESTORE = "fills a topic of its own"
     TRANSLATION = "asks for a topic that was restored before"
     APPLICATION = "sets a group of its own in such a topic"
@@ -388,6 +389,7 @@ COMMANDS: Final = (
         exit_code=3,  # of its entry of topics.include, which matches nothing now
         is_brief=True,
     ),
+    Command(name="`import kafka-log`", typed=("import", "kafka-log", "{logs}"), kind=Kind.IMPORT, needs=WRITING, is_brief=True),
     Command(name="`backup --until-end`", typed=UNTIL_END, kind=Kind.BACKUP, backup={"groups": "off"}, needs=ARCHIVING, is_brief=True),
     Command(
         name="… with `storage.tags`",

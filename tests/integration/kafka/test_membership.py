@@ -367,7 +367,7 @@ def test_a_group_that_gets_no_new_token_says_so(
 ) -> None:
     """librdkafka asks for tokens itself, now and then: what comes then no start of a service has seen."""
     lives_s = [3.0]
-    monkeypatch.setattr(token_server, "give", lambda: (token_server.unsigned("alice", lives_s[0]), 2**42))
+    monkeypatch.setattr(token_server, "give", lambda: ("token", 1000 * (time.time() + lives_s[0])))
     away = {"bootstrap.servers": "127.0.0.1:9", "security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
     settings = KafkaSettings.parse(away | {"token_provider": "tests.support.token_server:give"})
     group = GroupSettings(group="a", protocol=GroupProtocol.CLASSIC, session_timeout_ms=SESSION_MS, refresh_ms=1000)

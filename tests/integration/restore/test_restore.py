@@ -457,7 +457,7 @@ def test_an_index_that_lies_makes_no_restore_incomplete(
     (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
     assert restored.errors == ()
     assert on_target(java_oracle, broker_41, f"{topic}.back") == written
-    assert f"the index of facts is false of 1 object, the first is {first} (next 100, not 250)" in caplog.text
+    assert f"the index of facts is false of 1 object, the first is {first};" in caplog.text
 
     put_false_entry(store, first, max_timestamp=2**62)
     rename = [f"{topic}={topic}.more"]

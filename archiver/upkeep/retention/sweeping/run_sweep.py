@@ -89,11 +89,6 @@ def run_sweep(
         chosen, chosen_debris, not_planned = _only_agreed(plan, debris, agreed_on, request.digest)
         not_noted = survey.note(seen.news, seen.longer)
         left_alone_ms = min(LEFT_ALONE_MS, config.retention.min_object_age_ms)
-        debris_swept = DebrisSwept()
-        if not leaves_debris:
-            debris_swept = sweep_debris(
-                archive, chosen_debris.going, lambda: ask_debris().snapshots_stay, seen.store_now_ms
-            )
         not_taken_back = take_back_all(archive, seen.swept, left_alone_ms)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
@@ -104,6 +99,7 @@ def run_sweep(
         ]
         progress = make_reporter("deleting what goes", notice, "partition")
         swept = sweep_topics(archive, work, progress, left_alone_ms=left_alone_ms)
+        debris_swept = DebrisSwept() if leaves_debris else _sweep_debris(archive, chosen_debris, ask_debris)
         result = SweepResult(
             plan=plan,
             swept=swept,
@@ -141,6 +137,13 @@ def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextMan
 
 def _since(started_s: float) -> float:
     return round(time.monotonic() - started_s, 3)
+
+
+def _sweep_debris(archive: Archive, chosen: DebrisPlan, ask: Callable[[], DebrisTerms]) -> DebrisSwept:
+    """Delete debris, looked at once more: the topics before it may have taken hours."""
+    terms = ask()
+    again = survey_debris(archive, terms).only(frozenset(chosen.lines()))
+    return sweep_debris(archive, again.going, lambda: ask().snapshots_stay, terms.store_now_ms)
 
 
 def _only_agreed(
