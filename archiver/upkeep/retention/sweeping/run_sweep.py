@@ -17,7 +17,7 @@ from archiver.archive.notes.sweeps import append_report
 from archiver.archive.notes.topics import TopicFact
 from archiver.archive.reading.catalog import find_topic, is_wanted
 from archiver.config.model import ArchiverConfig
-from archiver.errors import ArchiverError, StoreTemporaryError, UsageError
+from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError, UsageError
 from archiver.groups.log.folds import Folds
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.kafka.login.settings import KafkaSettings
@@ -140,10 +140,16 @@ def _since(started_s: float) -> float:
 
 
 def _sweep_debris(archive: Archive, chosen: DebrisPlan, ask: Callable[[], DebrisTerms]) -> DebrisSwept:
-    """Delete debris, looked at once more: the topics before it may have taken hours."""
-    terms = ask()
-    again = survey_debris(archive, terms).only(frozenset(chosen.lines()))
-    return sweep_debris(archive, again.going, lambda: ask().snapshots_stay, terms.store_now_ms)
+    """Delete debris, looked at once more: the topics before it may have taken hours. Reports what prevents that."""
+    try:
+        terms = ask()
+        again = survey_debris(archive, terms).only(frozenset(chosen.lines()))
+        swept = sweep_debris(archive, again.going, lambda: ask().snapshots_stay, terms.store_now_ms)
+    except (NotWholeError, StoreError) as error:
+        return DebrisSwept(refusals=1, refused=[str(error)])
+    swept.refusals += len(again.errors)
+    swept.refused += again.errors
+    return swept
 
 
 def _only_agreed(
