@@ -114,7 +114,12 @@ def _repartition(
         shares = {number: one.shares for number, one in dealt.items() if not one.report.error}
         read_back = _read_back(spark, topic, shares)  # 4.
         sources = [dealt[number].report for number in sorted(dealt)]
-        if not any(report.error for report in (*sources, *read_back)):
+        if any(report.error for report in (*sources, *read_back)):
+            # Another run of this restore may have finished meanwhile, and the target be in use again.
+            others = asyncio.run(_claimed(tasks, partitions))
+            if others.verified is not None:
+                return _report_verified(spark, others, others.verified)
+        else:
             _note_verified(topic, sources, read_back)  # 5. from now on a rerun leaves it alone
     except Exception as error:  # noqa: BLE001 - also a defect
         sources = [failed(task.target_topic, task.partition, error, task.target_topic) for task in tasks]

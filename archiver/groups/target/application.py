@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from archiver.archive.format.fact_model import MOST_NAME_BYTES
 from archiver.archive.format.handle import Archive
 from archiver.errors import ArchiverError, NotWholeError, UsageError
 from archiver.groups.log.position_rows import is_utf8
@@ -99,7 +100,7 @@ async def roll_back_positions(
     with workers(_GROUPS_AT_ONCE, "groups") as pool:
         notes = ApplicationNotes(archive, restore_id, await client.cluster_id())
         all_noted, unreadable = await pool.call(notes.read)
-        noted = {group: note for group, note in all_noted.items() if groups.fullmatch(group)}
+        noted = {group: note for group, note in all_noted.items() if group and groups.fullmatch(group)}
         if not noted and not unreadable:
             raise UsageError(
                 f"no note below control/{notes.parent}/ is of a group that matches {groups.pattern!r} on this cluster; check the"
@@ -184,6 +185,10 @@ def _refusal(run: _Run, group: str, wanted: WantedGroup, note: GroupNote | None)
     listed = run.listed.get(group, UNLISTED)
     if not is_utf8(group):
         return f"group {group!r}: its name is not UTF-8, and cannot be sent to Kafka; give it another one with --rename-group"
+    if len(group.encode()) > MOST_NAME_BYTES:
+        return (
+            f"group {group[:40]!r}...: its name has {len(group.encode()):,} bytes, and Kafka takes {MOST_NAME_BYTES:,}"
+        )
     if not listed.has_positions:
         return (
             f"group {group} is one of kind {listed.kind!r} on the target, which has no positions; give the positions to another"

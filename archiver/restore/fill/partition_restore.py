@@ -24,6 +24,7 @@ from archiver.codec.compression import BatchCodec
 from archiver.codec.frame import Column, Frame
 from archiver.codec.tally import Tally
 from archiver.errors import (
+    ArchiverError,
     KafkaTemporaryError,
     NotWholeError,
     StrangerError,
@@ -34,7 +35,7 @@ from archiver.kafka.records.produce import ProducerIdentity, init_producer_id
 from archiver.process.output.text import spell_count
 from archiver.process.running.failpoints import reach
 from archiver.process.running.silence import SilenceCounter
-from archiver.restore.fill.partition_map import map_key, put_map
+from archiver.restore.fill.partition_map import keep_map, put_map
 from archiver.restore.fill.sending import ATTEMPT_PAUSE_S, ATTEMPTS, Behind, RateLimit, patiently, send
 from archiver.restore.fill.strangers import (
     advice_for,
@@ -79,7 +80,14 @@ async def _restore(task: RestoreTask) -> TaskReport:
             return report
         if claim.verified is not None:
             claim = stream.forget_verified(claim)
-        return await _fill_and_verify(client, archive, stream, claim, task)
+        try:
+            return await _fill_and_verify(client, archive, stream, claim, task)
+        except ArchiverError:
+            # Another run of this restore may have finished meanwhile, and the target be in use again.
+            report = await _report_again(client, archive, await _claim(client, stream, task), task)
+            if report is None:
+                raise
+            return report
 
 
 async def _report_again(
@@ -122,7 +130,7 @@ async def _report_again(
         digest=restored.digest,
         target_digest=target_digest,
         verify_seconds=loop.time() - started_s,
-        offset_map=map_key(archive, task),
+        offset_map=keep_map(archive, claim, task, restored.records),
         missing=tuple(left_out(task, claim.skipped)),
     )
 

@@ -148,7 +148,7 @@ class PlanCheck:
                     f"{missing}. What restore {self.restore_id} had planned of {where} does not show that it was there; bring"
                     " it back, or take another --id and an empty target"
                 )
-        except (TypeError, ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError, IndexError) as error:
             problem = f"cannot be: {error}"
         if problem:
             raise _ForeignPlanError(f"of {where} it {problem}")

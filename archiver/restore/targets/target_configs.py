@@ -73,11 +73,8 @@ class TargetConfigs:
     ) -> dict[str, Finish]:
         """Set the archived configs, and remove those of the fill. Each topic gets all of them or, if one is refused, none."""
         configs, unknown = await topic_configs_each(client, topics)
-        for error in unknown.values():
-            raise error
         changes = {
-            name: final_changes(topic, configs[name].effective, configs[name].own, request)
-            for name, topic in topics.items()
+            name: final_changes(topics[name], found.effective, found.own, request) for name, found in configs.items()
         }
         wanted = [name for name, some in changes.items() if wanted_in_the_end(some) > 1]
         found = await client.describe_topics(wanted) if wanted else {}
@@ -88,9 +85,11 @@ class TargetConfigs:
         return {
             name: Finish(is_done=False, refusal=_with_way_past(refused[name]))
             if name in refused
-            else Finish(changes[name], left_out=_unknown_of(topic, configs[name].effective), refusal=left_out.get(name))
-            for name, topic in topics.items()
-        }
+            else Finish(
+                changes[name], left_out=_unknown_of(topics[name], configs[name].effective), refusal=left_out.get(name)
+            )
+            for name in changes
+        } | {name: Finish(is_done=False, refusal=error) for name, error in unknown.items()}
 
     @staticmethod
     async def as_filled(client: KafkaClient, names: Iterable[str]) -> set[str]:
@@ -106,12 +105,13 @@ class TargetConfigs:
         sets = request.sets_retention
         if changes and sets:
             await wait_until_changed(client, changes, _leaders(await client.describe_topics(changes)))
-        holding, refused = await topic_configs_each(client, changes)
-        for error in refused.values():
-            raise error
+        holding, _ = await topic_configs_each(client, changes)
         now_ms = machine_now_ms()
         found = {}
         for name, (topic, finish) in finished.items():
+            if name not in holding:  # deleted just now, perhaps: it was finished
+                found[name] = finish
+                continue
             configs = holding[name].effective
             limits = {
                 key: configs[key] for key in RETENTION_KEYS if key in configs and (sets or configs[key] != UNLIMITED)

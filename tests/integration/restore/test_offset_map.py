@@ -215,6 +215,23 @@ def test_killed_beside_the_map_and_run_again(
         prove(found[partition], records, target[partition])
 
 
+def test_a_map_that_is_gone_is_made_anew(
+    broker_41: Broker, topic: str, site: ArchiveSite, source: Source, java_oracle: JavaOracle
+) -> None:
+    """The target may have gone on living meanwhile."""
+    site.back_up(broker_41.bootstrap, source.topic, records=50)
+    rename = [f"{source.topic}={topic}"]
+    first = site.restore(broker_41.bootstrap, rename=rename)
+    before = maps_of(site, first)
+    (key,) = [one.offset_map for one in first.topics[0].partitions if one.partition == 1]
+    s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
+    java_oracle.produce(broker_41.bootstrap, topic, {1: [Rec(0, 1, 0, b"later", b"")]})
+    after = maps_of(site, site.restore(broker_41.bootstrap, rename=rename))
+    for partition, found in before.items():
+        assert after[partition].facts == found.facts
+        assert after[partition].sources.tolist() == found.sources.tolist()
+
+
 def test_a_target_that_is_made_again_has_a_map_of_its_own(
     broker_41: Broker, topic: str, site: ArchiveSite, source: Source
 ) -> None:
