@@ -212,8 +212,17 @@ def _problems(result: "LogImportResult") -> Iterator[str]:
         for hole in one.holes:
             if hole.cause != "expired":
                 yield f"{name}: offsets up to {hole.until - 1} are left out: {hole.why}"
+        if one.has_no_checkpoint:
+            yield f"{name}: its broker noted no replication-offset-checkpoint, so --committed-only imports nothing of it"
         if one.log.cut_bytes:
             yield f"{name}: the last {one.log.cut_bytes:,} bytes of its last file are no whole batch"
+    planned = {
+        (one.topic, one.log.folder.partition): {hole.until for hole in one.holes} for one in result.plan.partitions
+    }
     for done in result.partitions:
+        known = planned[done.source.topic, done.source.partition]
+        for hole in done.holes:
+            if hole.until not in known:
+                yield f"{done.source}: offsets up to {hole.until - 1} are left out: {hole.why}"
         if done.error:
             yield done.error

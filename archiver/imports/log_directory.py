@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from archiver.archive.format.layout import is_topic_name
-from archiver.errors import CorruptSegmentError, UsageError
+from archiver.errors import UsageError
 
 _PARTITION: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
 _NOT_IN_USE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})\.[0-9a-f]{32}-(?P<state>delete|future|stray)")
 _LOG: Final = re.compile(r"(?P<base>\d{20})\.log(?P<state>\.swap|\.cleaned|\.deleted)?")
 _MOST_CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
+_METADATA: Final = "__cluster_metadata"
 _META: Final = "meta.properties"
 _PARTITION_META: Final = "partition.metadata"
 _REPLICATED: Final = "replication-offset-checkpoint"
@@ -73,6 +74,8 @@ def read_log_directory(path: Path, *, deleted: bool = False) -> LogDirectory:
         found = former if deleted and former and former["state"] == "delete" else None if deleted else current
         if former and not found:
             skipped.append(f"{folder}: {_WHY_SKIPPED[former['state']]}")
+        elif found and found["topic"] == _METADATA:
+            skipped.append(f"{folder}: the cluster's own metadata, which is no topic")
         elif found and is_topic_name(found["topic"]):
             folders.append(_read_folder(folder, found["topic"], int(found["partition"]), replicated, skipped))
     if not folders:
@@ -141,9 +144,8 @@ def _replicated_to(path: Path) -> Mapping[tuple[str, int], int]:
 def _numbers(path: Path, count: int) -> Iterator[tuple[int, ...]]:
     for line in _checkpoint_lines(path):
         parts = line.split()
-        if len(parts) != count or not all(one.isdecimal() for one in parts):
-            raise CorruptSegmentError(f"{path}: {line[:60]!r} is no line of a checkpoint")
-        yield tuple(map(int, parts))
+        if len(parts) == count and all(one.isdecimal() for one in parts):
+            yield tuple(map(int, parts))
 
 
 def _checkpoint_lines(path: Path) -> Iterable[str]:

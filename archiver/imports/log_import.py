@@ -5,6 +5,7 @@ topic → import the partitions → add the objects to the index.
 """
 
 import hashlib
+import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from archiver.imports.import_note import ImportNote, describe_file, is_same_impo
 from archiver.imports.log_directory import LogDirectory, PartitionFolder, read_log_directory
 from archiver.imports.log_scan import ScannedLog, scan_log
 from archiver.imports.partition_import import MOST_OFFSET, Hole, ImportedPartition, PartitionImport, steps
+
+log = logging.getLogger(__name__)
 
 _KIND: Final = "kafka-log"
 _MANY_ENTRIES: Final = 2_000  # of the index: so many are written into one file
@@ -50,10 +53,13 @@ class PlannedPartition:
     topic: str  # its name in the archive
     topic_id: str
     until: int = MOST_OFFSET
+    takes_undecided: bool = False
+    has_no_checkpoint: bool = False  # so with --committed-only nothing is imported
 
     @property
     def holes(self) -> list[Hole]:
-        return [step for step in steps(self.log, until=self.until) if isinstance(step, Hole)]
+        found = steps(self.log, until=self.until, takes_undecided=self.takes_undecided)
+        return [step for step in found if isinstance(step, Hole)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +90,10 @@ def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> Log
                 replicas.setdefault((folder.topic, folder.partition), []).append(folder)
     if not replicas:
         raise UsageError(f"{', '.join(map(str, request.sources))}: no topic there matches --topics")
+    if request.deleted and (kept := sorted({topic for topic, _ in replicas} - request.renames.keys())):
+        raise UsageError(
+            f"--deleted: topic {kept[0]} needs another name, for one of its own may be archived later: --rename {kept[0]}=NAME"
+        )
     names = {topic: request.renames.get(topic, topic) for topic, _ in replicas}
     if len(set(names.values())) < len(names):
         raise UsageError("--rename: two topics would get one name")
@@ -91,11 +101,18 @@ def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> Log
     chosen: list[PlannedPartition] = []
     for (topic, number), folders in sorted(replicas.items()):
         report(f"scanning {topic}-{number}")
-        log = _best([scan_log(folder) for folder in folders])
-        until = MOST_OFFSET
-        if request.committed_only:
-            until = log.first if log.folder.replicated_to is None else log.folder.replicated_to
-        chosen.append(PlannedPartition(log=log, topic=names[topic], topic_id=ids[topic], until=until))
+        scanned = _best([scan_log(folder) for folder in folders])
+        committed = scanned.first if scanned.folder.replicated_to is None else scanned.folder.replicated_to
+        chosen.append(
+            PlannedPartition(
+                log=scanned,
+                topic=names[topic],
+                topic_id=ids[topic],
+                until=committed if request.committed_only else MOST_OFFSET,
+                takes_undecided=request.takes_undecided,
+                has_no_checkpoint=request.committed_only and scanned.folder.replicated_to is None,
+            )
+        )
     return LogImportPlan(
         cluster_id=cluster_id, partitions=chosen, skipped=[line for one in found for line in one.skipped]
     )
@@ -129,9 +146,17 @@ def run_import(
         report(f"importing {source}")
         result.partitions.append(_import_one(one, source, request, sink, wait))
         if len(sink.fresh) >= _MANY_ENTRIES:
-            append_to_index(archive, sink.fresh.take())
-    append_to_index(archive, sink.fresh.take())
+            _index(sink)
+    _index(sink)
     return result
+
+
+def _index(sink: SegmentSink) -> None:
+    """Add the new objects to the index. It is a cache: a failure costs readers a request for each object."""
+    try:
+        append_to_index(sink.archive, sink.fresh.take())
+    except ArchiverError as error:
+        log.warning("the index of facts is not written, which makes readers slower: %s", error)
 
 
 def check_archive(archive: Archive, plan: LogImportPlan) -> Sequence[ImportNote]:
@@ -159,7 +184,10 @@ def _import_one(
     sink: SegmentSink,
     wait: Callable[[float], object],
 ) -> ImportedPartition:
-    work = PartitionImport(source, one.log, sink, wait)
+    try:
+        work = PartitionImport(source, one.log, sink, wait)
+    except ArchiverError as error:
+        return ImportedPartition(source, error=str(error))
     try:
         work.run(until=one.until, takes_undecided=request.takes_undecided)
     except ArchiverError as error:
@@ -201,7 +229,12 @@ def _notes(plan: LogImportPlan) -> list[ImportNote]:
 
 def _best(logs: Sequence[ScannedLog]) -> ScannedLog:
     """Return the replica of the highest leader epoch; of several the longest: its records were acknowledged last."""
-    return max(logs, key=lambda log: (log.leader_epoch, log.next, -log.first))
+
+    def worth(log: ScannedLog) -> tuple[int, int, int, int]:
+        damaged = sum(one.until_offset - one.from_offset for one in log.damages)
+        return log.leader_epoch, log.next, -damaged, -log.first
+
+    return max(logs, key=worth)
 
 
 def _one_cluster(found: Sequence[LogDirectory]) -> str:

@@ -30,6 +30,7 @@ _NO_END: Final = 2**63 - 1
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _ABORT, _COMMIT = 0, 1
+_MAGIC_AT: Final = 16
 _SMALLEST: Final = 17  # bytes up to and including the magic byte
 
 
@@ -49,8 +50,9 @@ class Piece(NamedTuple):
     file: LogFile
     start: int
     end: int
-    first: int  # offset
+    first: int  # offset in the header of the first batch
     next: int
+    first_offset: int  # the same, but of a compressed message of an old format that of its first message
 
 
 class Damage(NamedTuple):
@@ -242,9 +244,14 @@ def _next_chain(source: Bytes, position: int, last: int, until: int) -> int | No
 
 def _first_offset(source: Bytes, position: int) -> int:
     """Return the first offset of a valid batch. A compressed message of an old format has only its last one in its header."""
-    decoded = decode_batches(source[position : position + _claimed_size(source, position)].data, 0)
-    first = next((int(frame.column(Column.OFFSET)[0]) for frame in decoded.frames() if len(frame)), None)
-    return first_batch_offset(source[position : position + 8].data) if first is None else first
+    in_header = first_batch_offset(source[position : position + 8].data)
+    if source[position + _MAGIC_AT] == BATCH_MAGIC:
+        return in_header
+    try:
+        decoded = decode_batches(source[position : position + _claimed_size(source, position)].data, 0)
+    except CorruptBatchError:  # its producer wrote it so: the import reports it
+        return in_header
+    return next((int(frame.column(Column.OFFSET)[0]) for frame in decoded.frames() if len(frame)), in_header)
 
 
 def _candidates(source: Bytes, position: int, last: int, until: int) -> Iterator[int]:
@@ -269,9 +276,17 @@ def _is_zero(source: Bytes, position: int) -> bool:
 def _note_rows(log: ScannedLog, file: LogFile, source: Bytes, rows: Longs, transactions: _Transactions) -> None:
     bases, lasts = rows[columns.BASE_OFFSET], rows[columns.LAST_OFFSET]
     log.leader_epoch = max(log.leader_epoch, int(rows[columns.LEADER_EPOCH].max()))
-    # The offsets inside compressed messages of old formats are not known: such a log may be compacted.
-    log.is_compacted |= bool((bases[1:] != lasts[:-1] + 1).any() or (rows[columns.MAGIC] < BATCH_MAGIC).any())
-    log.pieces.append(Piece(file, int(rows[columns.START, 0]), _end_of(rows), int(bases[0]), int(lasts[-1]) + 1))
+    # The first offsets inside compressed messages of old formats are not known here: they show no gap.
+    is_known = (rows[columns.MAGIC] == BATCH_MAGIC) | (rows[columns.COUNT] == 1)
+    log.is_compacted |= bool(((bases[1:] != lasts[:-1] + 1) & is_known[1:]).any())
+    first_offset = int(bases[0])
+    if rows[columns.MAGIC, 0] < BATCH_MAGIC and rows[columns.COUNT, 0] == 0 and first_offset > log.next:
+        first_offset = _first_offset(source, int(rows[columns.START, 0]))
+    if first_offset > log.next and not log.is_compacted:  # a marker may be among the missing offsets
+        transactions.give_up(log)
+    log.pieces.append(
+        Piece(file, int(rows[columns.START, 0]), _end_of(rows), int(bases[0]), int(lasts[-1]) + 1, first_offset)
+    )
     attributes = rows[columns.ATTRIBUTES] * (rows[columns.MAGIC] == BATCH_MAGIC)
     for index in np.flatnonzero(attributes & _TRANSACTIONAL).tolist():
         start, size, base, end, producer_id = rows[

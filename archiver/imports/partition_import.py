@@ -22,7 +22,7 @@ from archiver.codec.frame import Bytes
 from archiver.codec.kernels import batches as columns
 from archiver.errors import CorruptBatchError, CorruptSegmentError
 from archiver.imports.log_directory import LogFile
-from archiver.imports.log_scan import Batch, Piece, ScannedLog, map_file
+from archiver.imports.log_scan import Batch, Damage, Piece, ScannedLog, map_file
 
 MOST_OFFSET: Final = 2**63 - 1
 
@@ -63,16 +63,23 @@ def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = 
     damages, undecided = deque(log.damages), deque(() if takes_undecided else log.undecided)
     position = log.first
     for found in log.pieces:
-        if damages and damages[0].from_offset <= found.first and damages[0].until_offset <= found.next:
-            damage = damages.popleft()
-            why = f"bytes {damage.start:,} to {damage.end:,} of {damage.file} are damaged"
-            yield Hole(damage.until_offset, HoleCause.UNREADABLE, why)
-        elif found.first > position and not log.is_compacted:
-            yield Hole(found.first, HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets")
+        while damages and damages[0].until_offset <= found.first_offset:
+            position = damages[0].until_offset
+            yield _hole_of(damages.popleft(), until)
+        if found.first_offset > position and not log.is_compacted:
+            yield Hole(
+                min(found.first_offset, until), HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets"
+            )
         yield from _decided(found if found.next <= until else _below(found, until), undecided)
         position = found.next
         if position >= until:
             return
+    yield from (_hole_of(damage, until) for damage in damages)
+
+
+def _hole_of(damage: Damage, until: int) -> Hole:
+    why = f"bytes {damage.start:,} to {damage.end:,} of {damage.file} are damaged"
+    return Hole(min(damage.until_offset, until), HoleCause.UNREADABLE, why)
 
 
 def _decided(piece: Piece, undecided: deque[Batch]) -> Iterator[Hole | Slice]:
@@ -123,8 +130,7 @@ class PartitionImport:
                     self._take(step, stable_end)
             elif step.until > writer.position:
                 self._skip(step)
-        while writer.holds_records:
-            self._flush()
+        self._flush()
         self.report.next = writer.position
 
     def _take(self, step: Slice, stable_end: int | None) -> None:
@@ -141,7 +147,7 @@ class PartitionImport:
             try:
                 rest = self._writer.take(present)
             except CorruptBatchError as error:
-                rest = self._behind_broken(records, present, error)
+                rest = self._behind_broken(records, present, error, step.next)
             if self._writer.is_due:
                 self._flush()
 
@@ -152,7 +158,7 @@ class PartitionImport:
             (one.producer_id, one.first) for one in self._aborted if one.first < end and one.marker >= position
         )
 
-    def _behind_broken(self, records: memoryview, rest: Fetch, error: CorruptBatchError) -> Fetch | None:
+    def _behind_broken(self, records: memoryview, rest: Fetch, error: CorruptBatchError, end: int) -> Fetch | None:
         """Skip a batch with a right checksum that cannot be read: its producer wrote it so."""
         position = self._writer.position
         table, _ = whole_batches(records, position)
@@ -167,7 +173,11 @@ class PartitionImport:
         if not len(left):
             return None
         return Fetch(
-            position=self._writer.position, records=left, aborted=rest.aborted, stable_end=rest.stable_end, follows=True
+            position=self._writer.position,
+            records=left,
+            aborted=self._aborted_until(end),
+            stable_end=rest.stable_end,
+            follows=True,
         )
 
     def _skip(self, hole: Hole) -> None:
@@ -175,11 +185,13 @@ class PartitionImport:
         self.report.holes.append(hole)
 
     def _flush(self) -> None:
+        """Put the segment, however often that takes; nothing else is taken meanwhile."""
         position = self._writer.position
-        try:
-            self._writer.flush()
-        except PutLaterError as later:
-            self._wait(later.pause_s)
+        while self._writer.holds_records:
+            try:
+                self._writer.flush()
+            except PutLaterError as later:
+                self._wait(later.pause_s)
         if self._writer.position != position:
             raise CorruptSegmentError(
                 f"{self.report.source}: another writer has put an object of this partition meanwhile; stop it, and run the"

@@ -13,11 +13,13 @@ from archiver.archive.segments.segment_writer import SegmentLimits
 from archiver.archive.segments.spool import Spool
 from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.backup.reports.ledger import NO_LEDGER
-from archiver.errors import StrangerError, UsageError
+from archiver.errors import StoreTemporaryError, StrangerError, UsageError
 from archiver.imports.log_import import LogImportRequest, LogImportResult, plan_import, run_import
 from archiver.process.running.silence import SilenceCounter
 from tests.support.log_directories import LogDirectory, batch, in_transaction, marker
 from tests.support.memory_store import MemoryStore
+from tests.support.records import Rec
+from tests.support.reference_batch import Oddities, batch_of, encode
 
 ARCHIVE = Layout("p")
 
@@ -149,9 +151,6 @@ def test_gaps_of_a_compacted_log_are_no_holes(site: Site) -> None:
 
 
 def test_a_batch_that_its_producer_wrote_wrong_is_a_hole(site: Site) -> None:
-    from tests.support.records import Rec  # noqa: PLC0415
-    from tests.support.reference_batch import Oddities, batch_of, encode  # noqa: PLC0415
-
     wrong = encode(batch_of([Rec(6, 1, 0, None, b"v")]), Oddities(count=2))
     site.first.write(6, wrong, batch(7))
     (done,) = site.run().partitions
@@ -219,3 +218,83 @@ def test_shards_share_the_partitions(site: Site) -> None:
         site.first.write(0, batch(0), partition=partition)
     done = [site.run(shard=shard, shards=2).partitions for shard in (1, 2)]
     assert [[one.source.partition for one in some] for some in done] == [[0, 2, 4], [1, 3]]
+
+
+class BusyStore(MemoryStore):
+    """Refuses some puts of segments for now."""
+
+    def __init__(self, *refused: int) -> None:
+        super().__init__()
+        self._refused = refused
+        self._puts = 0
+
+    def put_if_absent(self, key: str, *arguments: Any, **named: Any) -> str | None:  # noqa: ANN401 - as the store's
+        if "/topics/orders/" in key and "/control/" not in key:
+            self._puts += 1
+            if self._puts in self._refused:
+                raise StoreTemporaryError("503", cause="busy")
+        return super().put_if_absent(key, *arguments, **named)
+
+
+def test_a_busy_store_costs_no_record(site: Site) -> None:
+    site.store = BusyStore(2, 3, 5)
+    (done,) = site.run().partitions
+    assert (done.written.records, done.holes, done.error) == (6, [], "")
+    assert site.bases() == [0, 2, 4]
+
+
+def broken(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def test_each_damage_is_a_hole(site: Site) -> None:
+    site.first.write(6, batch(6), broken(batch(7, 3)))
+    site.first.write(10, broken(batch(10, 3)), batch(13))
+    site.first.write(14, broken(batch(14, 2)))
+    site.first.write(16)
+    (done,) = site.run().partitions
+    assert [(hole.until, str(hole.cause)) for hole in done.holes] == [
+        (10, "unreadable"),
+        (13, "unreadable"),
+        (16, "unreadable"),
+    ]
+    assert done.written.records == 8
+
+
+def test_a_compacted_batch_behind_damage_is_kept(site: Site) -> None:
+    kept = encode(batch_of([Rec(12, 1, 0, None, b"v")], base_offset=10, last_offset=14))
+    site.first.write(6, broken(batch(6, 4)), kept, batch(15))
+    (done,) = site.run().partitions
+    assert [hole.until for hole in done.holes] == [10]
+    assert done.written.records == 6 + 2
+
+
+def test_an_aborted_transaction_before_an_unreadable_batch_takes_no_later_one(site: Site) -> None:
+    wrong = encode(batch_of([Rec(8, 1, 0, None, b"v")]), Oddities(count=2))
+    site.first.write(6, in_transaction(6, 7), marker(7, 7, commit=False), wrong)
+    site.first.write(9, in_transaction(9, 7), marker(10, 7, commit=True), batch(11))
+    (done,) = site.run().partitions
+    assert [hole.until for hole in done.holes] == [9]
+    assert done.written.records == 6 + 2
+
+
+def test_a_transaction_before_a_missing_file_is_undecided(site: Site) -> None:
+    site.first.write(6, in_transaction(6, 7))
+    site.first.write(20, in_transaction(20, 7), marker(21, 7, commit=True))
+    (done,) = site.run().partitions
+    assert [(hole.until, str(hole.cause)) for hole in done.holes] == [(7, "undecided"), (20, "unreadable")]
+    assert done.written.records == 6 + 1
+
+
+def test_of_equal_replicas_the_whole_one_is_chosen(site: Site) -> None:
+    site.second.write(0, batch(0), broken(batch(1)), *(batch(offset) for offset in range(2, 6)))
+    for sources in ((site.first, site.second), (site.second, site.first)):
+        site.store = MemoryStore()
+        assert site.run(*sources).partitions[0].holes == []
+
+
+def test_each_deleted_topic_needs_another_name(site: Site) -> None:
+    for name in ("a", "c"):
+        (site.first.path / f"{name}-0.{'0' * 32}-delete").mkdir()
+    with pytest.raises(UsageError, match="topic c needs another name"):
+        site.run(deleted=True, renames={"a": "b"})
