@@ -10,7 +10,7 @@ from typing import NamedTuple
 import google_crc32c
 
 from archiver.archive.segments.segment_facts import HoleCause
-from archiver.backup.partition.diagnosis import Diagnosis, Skip, Take, judge
+from archiver.backup.partition.diagnosis import Diagnosis, Retry, Skip, Take, judge
 from archiver.backup.partition.feed import Feed
 from archiver.backup.partition.fetched_batches import fault_of
 from archiver.codec.batch import first_batch_bytes, first_batch_offset, whole_batches
@@ -78,7 +78,12 @@ async def _judge(client: KafkaClient, feed: Feed, broken: CorruptBatchError) -> 
     for node in await client.replicas_in_sync(*feed.key):
         answer = await _ask(client, node, feed, feed.fetches.offset)
         if answer.error in _SAYS_MORE and not copies:  # of the leader: retention may have moved on
-            return await judge(client, feed, answer)
+            try:
+                return await judge(client, feed, answer)
+            except KafkaTemporaryError as temporary:
+                return Retry(temporary)
+            except KafkaError as final:
+                return final
         _refuse_none(node, answer)
         head, sink = _head_of(answer.records), feed.writer.sink
         fault = await asyncio.to_thread(

@@ -348,7 +348,7 @@ class Service(GroupWorker):
             now_s = self._sink.clock()
             for feed in self.feeds.values():
                 if feed.is_caught_up and feed.key in self.held:
-                    self.held[feed.key].failing_since_s = None
+                    self.held[feed.key].note_durable()
             due = {key: assigned for key, assigned in self._failed.items() if assigned.open_again_at_s <= now_s}
             for key in due:
                 del self._failed[key]

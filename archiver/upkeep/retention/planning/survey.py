@@ -6,8 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import zip_longest
 
 from archiver.archive.format.handle import Archive, patient_archive_of
+from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.swept import OffsetRanges
 from archiver.archive.notes.topics import Stretch, topic_stream
@@ -51,7 +53,7 @@ class SurveyTask:
 class PartitionSweep:
     """The deletes of a partition. `unforeseen_bytes`: those that the former limits would have kept. Sizes are those of the listing.
 
-    `listed_bytes`: of all listed objects.
+    `listed_bytes`: of all listed objects; bytes that another object has as well count once.
     `shadowed` is deleted besides, without losing a record. `problems`: damaged covers.
     """
 
@@ -116,6 +118,7 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             lambda item: ask_object(archive.store, item),
         )
         found = found.without(one.going.item.key for one in shadowed)
+        twice = {one.key for life in lives for one in _lying_twice(life.items)}
         return PartitionSweep(
             topic=task.topic,
             partition=task.partition,
@@ -123,11 +126,24 @@ def survey(archive: Archive, task: SurveyTask) -> PartitionSweep:
             going=found.going,
             staying=found.staying,
             untimed=found.untimed,
-            listed_bytes=sum(one.size for life in lives for one in life.items),
+            listed_bytes=sum(one.size for life in lives for one in life.items if one.key not in twice),
             unforeseen_bytes=sum(one.item.size for one in unforeseen),
             shadowed=tuple(shadowed),
             problems=tuple(problems),
         )
+
+
+def _lying_twice(items: Sequence[ListedItem]) -> Iterator[ListedItem]:
+    """Yield objects that a merged one before them also has, by names alone. The next name limits where a plain one ends.
+
+    A false name makes the deleted share larger, never smaller: at worst an agreement is requested once too often.
+    """
+    reach = 0
+    for item, following in zip_longest(items, items[1:]):
+        end = item.named_next or (MOST_OFFSET if following is None else following.base)
+        if end <= reach:
+            yield item
+        reach = max(reach, item.named_next or 0)
 
 
 def _ask_of_topic(ask: Ask, task: SurveyTask, item: ListedItem) -> Answer:
