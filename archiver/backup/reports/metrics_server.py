@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from socketserver import TCPServer, ThreadingMixIn
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 HealthCheck = Callable[[], str | None]  # None: healthy; otherwise the problem
 
+# Enough for Prometheus, a kubelet and a few people. More connections at once are a client's fault; the oldest is dropped.
+MOST_CONNECTIONS: Final = 16
 _CLIENT_PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.1  # how soon `serve_forever` notices that it should end
 _OPENMETRICS: Final = "application/openmetrics-text"
@@ -63,6 +66,7 @@ class MetricsServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        self._server.drop_all()
 
     @property
     def address(self) -> str:
@@ -96,7 +100,7 @@ class MetricsServer:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """One thread per connection; one that hangs ends after a while."""
+    """One thread per connection, and a bounded number of both: a client that hangs loses its place to a new one."""
 
     daemon_threads = True
     request_queue_size = 128  # the default of 5 overflows in a burst, and TCP tries again only after a second
@@ -107,6 +111,8 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, listen: str) -> None:
         host, _, port = listen.rpartition(":")
         self.address_family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+        self._connections: dict[socket.socket, None] = {}  # oldest first
+        self._lock = threading.Lock()
         super().__init__((host.strip("[]"), int(port)), _Handler)
 
     def server_bind(self) -> None:
@@ -115,9 +121,34 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 - as the base class has it
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base class has it
+        with self._lock:
+            if len(self._connections) >= MOST_CONNECTIONS:
+                oldest = next(iter(self._connections))
+                _hang_up(oldest)
+                del self._connections[oldest]
+            self._connections[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401
+        with self._lock:
+            self._connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def drop_all(self) -> None:
+        """End every connection; their threads follow."""
+        with self._lock:
+            for connection in self._connections:
+                _hang_up(connection)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002
         """Ignores clients that disconnect: no traceback on stderr."""
         log.debug("a connection of %s broke", client_address)
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):  # the client closed it first
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(WSGIRequestHandler):

@@ -11,9 +11,8 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
-from archiver.backup.reports import metrics_server
 from archiver.backup.reports.metrics import Metrics
-from archiver.backup.reports.metrics_server import HealthCheck, MetricsServer
+from archiver.backup.reports.metrics_server import MOST_CONNECTIONS, HealthCheck, MetricsServer
 from archiver.errors import UsageError
 
 QUICK_S = 3.0  # a tenth of this is usual; a hung client is waited for ten seconds
@@ -143,14 +142,16 @@ def test_a_port_is_free_again_at_once() -> None:
         assert ask(again, "/healthz").status == 200
 
 
-def test_clients_that_hang_stop_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server._Handler, "timeout", 0.2)
+def test_a_client_that_hangs_stops_nobody_and_is_left_at_the_end() -> None:
     before = threading.active_count()
-    with ExitStack() as clients, serve() as server:
-        hung = [clients.enter_context(connect(server)) for _ in range(20)]
-        hung[0].sendall(b"GET /metrics HTT")
-        assert ask(server, "/metrics").status == 200
-        assert [client.recv(1) for client in hung] == [b""] * 20
+    with ExitStack() as clients:
+        with serve() as server:
+            silent, half = (clients.enter_context(connect(server)) for _ in range(2))
+            half.sendall(b"GET /metrics HTT")
+            assert ask(server, "/metrics").status == 200
+            began_s = time.monotonic()
+        assert time.monotonic() - began_s < QUICK_S
+        assert [client.recv(1) for client in (silent, half)] == [b"", b""]
     assert _soon(lambda: threading.active_count() <= before)
 
 
@@ -161,6 +162,16 @@ def test_no_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve() as server:
         assert ask(server, "/metrics").status == 200
     assert asked == []
+
+
+def test_many_clients_that_hang_take_no_place_from_one_that_asks(server: MetricsServer) -> None:
+    before = threading.active_count()
+    with ExitStack() as clients:
+        hung = [clients.enter_context(connect(server)) for _ in range(3 * MOST_CONNECTIONS)]
+        assert ask(server, "/healthz").status == 200
+        assert hung[0].recv(1) == b""  # the oldest lost its place
+        assert _soon(lambda: threading.active_count() <= before + MOST_CONNECTIONS)
+    assert _soon(lambda: threading.active_count() <= before)
 
 
 def test_garbage_is_answered_and_silent(server: MetricsServer, capfd: pytest.CaptureFixture[str]) -> None:
