@@ -207,18 +207,17 @@ def import_lines(result: "LogImportResult") -> Iterator[str]:
 
 
 def _problems(result: "LogImportResult") -> Iterator[str]:
+    planned: dict[tuple[str, int], set[int]] = {}  # the ends of holes, by partition
     for one in result.plan.partitions:
-        name = f"{one.topic}-{one.log.folder.partition}"
-        for hole in one.holes:
+        name, holes = f"{one.topic}-{one.log.folder.partition}", one.holes
+        planned[one.topic, one.log.folder.partition] = {hole.until for hole in holes}
+        for hole in holes:
             if hole.cause != "expired":
                 yield f"{name}: offsets up to {hole.until - 1} are left out: {hole.why}"
         if one.has_no_checkpoint:
             yield f"{name}: its broker noted no replication-offset-checkpoint, so --committed-only imports nothing of it"
         if one.log.cut_bytes:
             yield f"{name}: the last {one.log.cut_bytes:,} bytes of its last file are no whole batch"
-    planned = {
-        (one.topic, one.log.folder.partition): {hole.until for hole in one.holes} for one in result.plan.partitions
-    }
     for done in result.partitions:
         known = planned[done.source.topic, done.source.partition]
         for hole in done.holes:

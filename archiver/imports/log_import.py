@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.index.index_generations import append_to_index
 from archiver.archive.notes.topic_changes import record_topic
 from archiver.archive.notes.topics import PartitionSource, read_cluster, read_topic, record_cluster
@@ -22,7 +23,7 @@ from archiver.errors import ArchiverError, StrangerError, UsageError
 from archiver.imports.import_note import ImportNote, describe_file, is_same_import, note_import
 from archiver.imports.log_directory import LogDirectory, PartitionFolder, read_log_directory
 from archiver.imports.log_scan import ScannedLog, scan_log
-from archiver.imports.partition_import import MOST_OFFSET, Hole, ImportedPartition, PartitionImport, steps
+from archiver.imports.partition_import import Hole, ImportedPartition, PartitionImport, steps
 
 log = logging.getLogger(__name__)
 

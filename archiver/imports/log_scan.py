@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 import numpy as np
 
+from archiver.archive.format.layout import MOST_OFFSET
 from archiver.codec.batch import BATCH_MAGIC, decode_batches, first_batch_offset, whole_batches
 from archiver.codec.frame import Bytes, Column, Longs
 from archiver.codec.kernels import batches as columns
@@ -26,7 +27,6 @@ from archiver.imports.log_directory import LogFile, PartitionFolder, is_swap
 
 PIECE_BYTES: Final = 16 * 1024 * 1024  # of a file that is scanned, and handed to the writer, at once
 _SEARCHED_BYTES: Final = 1024 * 1024
-_NO_END: Final = 2**63 - 1
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _ABORT, _COMMIT = 0, 1
@@ -50,9 +50,8 @@ class Piece(NamedTuple):
     file: LogFile
     start: int
     end: int
-    first: int  # offset in the header of the first batch
+    first: int  # offset
     next: int
-    first_offset: int  # the same, but of a compressed message of an old format that of its first message
 
 
 class Damage(NamedTuple):
@@ -122,7 +121,7 @@ def scan_log(folder: PartitionFolder) -> ScannedLog:
     transactions = _Transactions()
     files = _in_use(folder.files)
     for number, file in enumerate(files):
-        until = files[number + 1].base if number + 1 < len(files) else _NO_END
+        until = files[number + 1].base if number + 1 < len(files) else MOST_OFFSET
         if file.size:
             _scan_file(log, file, map_file(file.path), until, transactions)
     transactions.give_up(log)
@@ -143,7 +142,7 @@ def map_file(path: Path) -> Bytes:
 
 
 def _last_offset(file: LogFile) -> int:
-    tables = _valid_rows(map_file(file.path), 0, file.base - 1, _NO_END) if file.size else ()
+    tables = _valid_rows(map_file(file.path), 0, file.base - 1, MOST_OFFSET) if file.size else ()
     return max((int(rows[columns.LAST_OFFSET, -1]) for rows in tables), default=file.base)
 
 
@@ -156,7 +155,7 @@ def _scan_file(log: ScannedLog, file: LogFile, source: Bytes, until: int, transa
         if _is_zero(source, position):
             return
         found = _next_chain(source, position, last, until)
-        if found is None and until == _NO_END:
+        if found is None and until == MOST_OFFSET:
             log.cut_bytes += len(source) - position
             return
         end, base = (len(source), until) if found is None else (found, _first_offset(source, found))
@@ -279,14 +278,12 @@ def _note_rows(log: ScannedLog, file: LogFile, source: Bytes, rows: Longs, trans
     # The first offsets inside compressed messages of old formats are not known here: they show no gap.
     is_known = (rows[columns.MAGIC] == BATCH_MAGIC) | (rows[columns.COUNT] == 1)
     log.is_compacted |= bool(((bases[1:] != lasts[:-1] + 1) & is_known[1:]).any())
-    first_offset = int(bases[0])
-    if rows[columns.MAGIC, 0] < BATCH_MAGIC and rows[columns.COUNT, 0] == 0 and first_offset > log.next:
-        first_offset = _first_offset(source, int(rows[columns.START, 0]))
-    if first_offset > log.next and not log.is_compacted:  # a marker may be among the missing offsets
+    start, first = int(rows[columns.START, 0]), int(bases[0])
+    if rows[columns.MAGIC, 0] < BATCH_MAGIC and rows[columns.COUNT, 0] == 0 and first > log.next:
+        first = _first_offset(source, start)
+    if first > log.next and not log.is_compacted:  # a marker may be among the missing offsets
         transactions.give_up(log)
-    log.pieces.append(
-        Piece(file, int(rows[columns.START, 0]), _end_of(rows), int(bases[0]), int(lasts[-1]) + 1, first_offset)
-    )
+    log.pieces.append(Piece(file, start, _end_of(rows), first, int(lasts[-1]) + 1))
     attributes = rows[columns.ATTRIBUTES] * (rows[columns.MAGIC] == BATCH_MAGIC)
     for index in np.flatnonzero(attributes & _TRANSACTIONAL).tolist():
         start, size, base, end, producer_id = rows[

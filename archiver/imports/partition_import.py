@@ -7,10 +7,11 @@ continues behind its last object.
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.index.archived_end import position_of
 from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.segment_facts import HoleCause
@@ -23,8 +24,6 @@ from archiver.codec.kernels import batches as columns
 from archiver.errors import CorruptBatchError, CorruptSegmentError
 from archiver.imports.log_directory import LogFile
 from archiver.imports.log_scan import Batch, Damage, Piece, ScannedLog, map_file
-
-MOST_OFFSET: Final = 2**63 - 1
 
 
 class Hole(NamedTuple):
@@ -63,13 +62,11 @@ def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = 
     damages, undecided = deque(log.damages), deque(() if takes_undecided else log.undecided)
     position = log.first
     for found in log.pieces:
-        while damages and damages[0].until_offset <= found.first_offset:
+        while damages and damages[0].until_offset <= found.first:
             position = damages[0].until_offset
             yield _hole_of(damages.popleft(), until)
-        if found.first_offset > position and not log.is_compacted:
-            yield Hole(
-                min(found.first_offset, until), HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets"
-            )
+        if found.first > position and not log.is_compacted:
+            yield Hole(min(found.first, until), HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets")
         yield from _decided(found if found.next <= until else _below(found, until), undecided)
         position = found.next
         if position >= until:
@@ -121,19 +118,19 @@ class PartitionImport:
         self._file: LogFile | None = None
         self._content: Bytes = np.empty(0, np.uint8)
 
-    def run(self, *, until: int = MOST_OFFSET, takes_undecided: bool = False, stable_end: int | None = None) -> None:
+    def run(self, *, until: int = MOST_OFFSET, takes_undecided: bool = False) -> None:
         """Import the log from the archive's end on."""
         writer = self._writer
         for step in steps(self._log, until=until, takes_undecided=takes_undecided):
             if isinstance(step, Slice):
                 if step.next > writer.position:
-                    self._take(step, stable_end)
+                    self._take(step)
             elif step.until > writer.position:
                 self._skip(step)
         self._flush()
         self.report.next = writer.position
 
-    def _take(self, step: Slice, stable_end: int | None) -> None:
+    def _take(self, step: Slice) -> None:
         if self._file is not step.file:
             self._file, self._content = step.file, map_file(step.file.path)
         records = self._content[step.start : step.end].data
@@ -141,13 +138,12 @@ class PartitionImport:
             position=self._writer.position,
             records=records,
             aborted=self._aborted_until(step.next),
-            stable_end=stable_end,
         )
         while (present := rest) is not None:
             try:
                 rest = self._writer.take(present)
             except CorruptBatchError as error:
-                rest = self._behind_broken(records, present, error, step.next)
+                rest = self._behind_broken(records, error, step.next)
             if self._writer.is_due:
                 self._flush()
 
@@ -158,16 +154,14 @@ class PartitionImport:
             (one.producer_id, one.first) for one in self._aborted if one.first < end and one.marker >= position
         )
 
-    def _behind_broken(self, records: memoryview, rest: Fetch, error: CorruptBatchError, end: int) -> Fetch | None:
+    def _behind_broken(self, records: memoryview, error: CorruptBatchError, end: int) -> Fetch | None:
         """Skip a batch with a right checksum that cannot be read: its producer wrote it so."""
         position = self._writer.position
         table, _ = whole_batches(records, position)
         index = int(np.searchsorted(table[columns.LAST_OFFSET], position))
         if index >= table.shape[1]:
             raise error
-        _, last, start, size = table[
-            [columns.BASE_OFFSET, columns.LAST_OFFSET, columns.START, columns.SIZE], index
-        ].tolist()
+        last, start, size = table[[columns.LAST_OFFSET, columns.START, columns.SIZE], index].tolist()
         self._skip(Hole(last + 1, HoleCause.UNREADABLE, f"a batch of {self._file.path if self._file else ''}: {error}"))
         left = records[start + size :]
         if not len(left):
@@ -176,7 +170,6 @@ class PartitionImport:
             position=self._writer.position,
             records=left,
             aborted=self._aborted_until(end),
-            stable_end=rest.stable_end,
             follows=True,
         )
 
