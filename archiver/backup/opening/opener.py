@@ -376,23 +376,21 @@ class Opener:
 
     def _begin_life(self, source: PartitionSource, branch: Branch) -> TopicFact:
         sink = self._sink
+        ours = replace(branch, seen_ms=machine_now_ms())
         life, recorded = record_branch(
-            sink.archive,
-            topic=source.topic,
-            partition=source.partition,
-            parent=source.life,
-            branch=replace(branch, seen_ms=machine_now_ms()),
+            sink.archive, topic=source.topic, partition=source.partition, parent=source.life, branch=ours
         )
-        log.error(
-            "%s: the log was cut back: the archive goes on at offset %d as life %d, and keeps all that it has, as life %d."
-            " Look for an unclean election or a lost disk",
-            source,
-            recorded.offset,
-            life,
-            source.life,
-        )
-        reach("branch.recorded")
-        sink.ledger.branched(source.topic)
+        if recorded == ours:  # otherwise its writer has reported it
+            log.error(
+                "%s: the log was cut back: the archive goes on at offset %d as life %d, and keeps all that it has, as life %d."
+                " Look for an unclean election or a lost disk",
+                source,
+                recorded.offset,
+                life,
+                source.life,
+            )
+            reach("branch.recorded")
+            sink.ledger.branched(source.topic)
         return self._read_topic(source)
 
     def _read_topic(self, source: PartitionSource) -> TopicFact:

@@ -1,6 +1,8 @@
 """Records topics in the archive when they change in the cluster, and checks that a topic is still the archived one."""
 
+import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -77,6 +79,7 @@ class TopicRecorder:
         self._clock_ms = clock_ms
         self._shapes: dict[str, object] = {}  # by topic, at its recording
         self._sights: dict[str, SeenTopicId] = {}  # by topic: the last recorded description
+        self._recordings: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by topic
 
     async def learn_configs(self, topics: Iterable[TopicDescription]) -> LearnedConfigs:
         """Ask the brokers for the configs of topics, all at once."""
@@ -87,12 +90,13 @@ class TopicRecorder:
         noted = configs.of(topic.name)
         if topic.name in configs.refused:
             log.warning("%s; the configs that the archive has of it stay as they are", configs.refused[topic.name])
-        begun_ms = self._clock_ms()
-        fact = await self._pool.call(self._record_topic, topic, noted)
-        self._report(topic, fact, begun_ms)
-        if noted.own is not None:
-            self._shapes[topic.name] = _shape(topic, noted)
-        self._sights[topic.name] = SeenTopicId(topic.topic_id, self._clock_ms())
+        async with self._recordings[topic.name]:  # or a recreated topic would be reported twice
+            begun_ms = self._clock_ms()
+            fact = await self._pool.call(self._record_topic, topic, noted)
+            self._report(topic, fact, begun_ms)
+            if noted.own is not None:
+                self._shapes[topic.name] = _shape(topic, noted)
+            self._sights[topic.name] = SeenTopicId(topic.topic_id, self._clock_ms())
         reach("topic.recorded")
         return fact
 
@@ -116,7 +120,7 @@ class TopicRecorder:
         """Log that a topic was recreated since its last recording by this process."""
         life, sight = fact.current, self._sights.get(topic.name)
         is_begun_now = life.life > 0 and life.parent is None and (life.seen_ms or 0) >= begun_ms
-        if is_begun_now or (sight is not None and topic.topic_id != sight.topic_id):
+        if is_begun_now if sight is None else topic.topic_id != sight.topic_id:
             log.warning(
                 "topic %s was created again: its records are not those that are archived. It goes on as life %d, and what is"
                 " archived is kept",

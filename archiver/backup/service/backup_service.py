@@ -319,6 +319,8 @@ class Service(GroupWorker):
     async def _branch_off(self, feed: Feed, assigned: Assignment) -> None:
         """Continue after a truncation, with a pause before: a log may be truncated repeatedly before anything is archived."""
         await asyncio.sleep(assigned.pause_s())
+        if self.held.get(feed.key) is not assigned:
+            return
         try:
             self._add(await self._opener.branch_off(feed), assigned)
         except Exception as error:  # noqa: BLE001 - as above

@@ -13,7 +13,8 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.archived_end import position_of
 from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept
-from archiver.archive.notes.topics import Branch, Life, TopicFact
+from archiver.archive.notes.topic_changes import record_topic
+from archiver.archive.notes.topics import Branch, Life, PartitionSource, TopicFact
 from archiver.archive.segments.spool import Spool
 from archiver.backup.opening.opener import Opener
 from archiver.errors import CorruptSegmentError
@@ -120,3 +121,15 @@ def test_a_child_life_begins_at_its_branch(tmp_path: Path) -> None:
     scene.put(70, 80)
     with pytest.raises(CorruptSegmentError, match="offsets 60-69 are in no object"):
         scene.position()
+
+
+def test_a_truncated_log_is_reported_once_by_the_writer_of_its_branch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(tmp_path)
+    record_topic(scene.archive, topic=TOPIC, topic_id=TOPIC_ID, cluster_id="c", partitions=1, configs={})
+    source = PartitionSource(topic=TOPIC, partition=0, life=0, topic_id=TOPIC_ID, cluster_id="c")
+    for branch in (Branch(offset=50, leader_epoch=0), Branch(offset=40, leader_epoch=0)):
+        fact = scene.opener._begin_life(source, branch)
+        assert fact.life_of_partition(TOPIC_ID, 0).branches[0].offset == 50
+    assert caplog.text.count("the log was cut back") == 1

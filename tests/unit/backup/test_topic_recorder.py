@@ -127,3 +127,15 @@ def test_a_topic_that_is_created_again_is_one_warning(caplog: pytest.LogCaptureF
     assert [(record.levelname, record.getMessage()[:28]) for record in caplog.records] == [
         ("WARNING", "topic t was created again: i")
     ] * 2
+
+
+def test_recordings_at_once_report_a_recreated_topic_once(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    recorder = site.recorder()
+    site.look(recorder, "A", 1_000)
+
+    async def record_twice() -> None:
+        await asyncio.gather(*(recorder.record(described("t", "B"), NO_CONFIGS) for _ in range(2)))
+
+    asyncio.run(record_twice())
+    assert caplog.text.count("was created again") == 1
