@@ -65,7 +65,7 @@ class _Topic:
                 partition=target,
                 start_offset=start_offset,
                 advice=advice_for(task),
-                source_topic=task.source_topic,
+                source_topic=task.origin.topic,
                 producer_ids={number: identity.producer_id for number, identity in claim.identities.items()},
                 shares={number: some[target] for number, some in shares.items()},
                 noted=None if noted is None else noted[target],
@@ -86,7 +86,7 @@ def repartition(
     `is_first`: whether a source is sent before the others; `most_at_once`: how many tasks send at once at most.
     """
     topics = [list(some) for _, some in groupby(tasks, lambda task: task.target_topic)]
-    topics.sort(key=lambda some: not is_first(some[0].source_topic))
+    topics.sort(key=lambda some: not is_first(some[0].origin.topic))
     # Several jobs at once would have more senders than share the rate.
     with workers(1 if most_at_once else _TOPICS_AT_ONCE, "topics") as pool:
         found = list(pool.map(lambda some: _repartition(spark, some, partitions, most_at_once), topics))
@@ -149,7 +149,7 @@ async def _claim(client: KafkaClient, tasks: Sequence[RestoreTask], partitions: 
     offsets = await client.offsets(wanted)
     start_offsets = tuple(offsets[which].high_watermark for which in wanted)
     # Another run of this restore has put its claim before its first record: then the records are ours, and that claim holds.
-    if any(start_offsets) and not task.appends and stream.latest(task.target_topic_id) is None:
+    if any(start_offsets) and not task.mode.appends and stream.latest(task.target_topic_id) is None:
         raise StrangerError(
             f"someone else wrote {spell_count(sum(start_offsets), 'record')} to the target before this restore did; {advice_for(task)}"
         )
@@ -207,7 +207,7 @@ async def _identities(client: KafkaClient, numbers: Sequence[int]) -> dict[int, 
 
 def _report_verified(spark: SparkContext, topic: _Topic, outcome: TopicContents) -> Repartitioned:
     """Report a topic as a run noted it when it was whole: its target may have grown since. It is read again if that is in doubt."""
-    claim, reads_again = topic.claim, topic.tasks[0].reads_again
+    claim, reads_again = topic.claim, topic.tasks[0].mode.reads_again
     sources = [
         TaskReport(
             target_topic=topic.name,

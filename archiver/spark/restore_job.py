@@ -20,7 +20,7 @@ from archiver.restore.fill.partition_restore import run_task
 from archiver.restore.plan.request import RestoreRequest
 from archiver.restore.plan.restore_plan import TopicPlan
 from archiver.restore.plan.target_limits import wanted_records
-from archiver.restore.plan.task import RestoreTask, TaskReport
+from archiver.restore.plan.task import FillMode, Origin, RestoreTask, SendLimits, TaskReport
 from archiver.restore.report.restore_report import RestoreResult, TopicReport
 from archiver.restore.report.topic_reports import report_filled, retention_command
 from archiver.restore.targets.target_configs import Finish
@@ -133,8 +133,7 @@ class Filling:
                 restore_id=job.restore_id,
                 storage=job.storage,
                 kafka=job.kafka,
-                source_topic=target.plan.source,
-                source_life=target.plan.life,
+                origin=Origin(target.plan.source, target.plan.life),
                 target_topic=target.plan.target,
                 target_topic_id=target.topic_id,
                 target_cluster_id=job.cluster_id,
@@ -143,13 +142,17 @@ class Filling:
                 selection=partition.selection,
                 selection_digest=partition.selection_digest,
                 wanted=wanted_records(partition),
-                skips_damage=request.skips_damage,
-                reads_again=request.reads_again,
-                appends=target.plan.appends,
+                mode=FillMode(
+                    skips_damage=request.skips_damage,
+                    reads_again=request.reads_again,
+                    appends=target.plan.appends,
+                ),
                 first_offset=target.first_offsets.get(partition.partition, 0),
-                batch_bytes=target.limits.records,
-                sent_bytes=target.limits.sent,
-                rate_bytes=request.rate_bytes and max(1, request.rate_bytes // senders),
+                limits=SendLimits(
+                    batch_bytes=target.limits.records,
+                    sent_bytes=target.limits.sent,
+                    rate_bytes=request.rate_bytes and max(1, request.rate_bytes // senders),
+                ),
             )
             for target in targets
             for partition in target.plan.partitions
@@ -162,7 +165,7 @@ class Filling:
         at_once = spark.defaultParallelism if request.rate_bytes and not is_local(spark.master) else None
         if request.repartition is None:
             return run_on_spark(
-                spark, tasks, run_task, _weight, None, lambda task: request.is_first(task.source_topic), at_once
+                spark, tasks, run_task, _weight, None, lambda task: request.is_first(task.origin.topic), at_once
             )
         done = repartition(spark, tasks, request.repartition, request.is_first, at_once)
         self._read_back += done.targets

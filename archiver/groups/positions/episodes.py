@@ -18,12 +18,11 @@ from archiver.groups.log.position_rows import NO_ROW, PositionRows, SharedTexts,
 class Episodes:
     """The episodes of one partition of `__consumer_offsets`, in the order of the log: columns, one entry per episode.
 
-    Without a commit, `last`, `first` and the committed values are NO_ROW.
+    Without a commit, `first`, `at_offset` and the committed values are NO_ROW.
     """
 
-    last: Longs  # the row of the last commit; rows are those of PositionRows
+    row: Longs  # the row of the last commit; without one, of the removal. Rows are those of PositionRows
     first: Longs  # the row of the first commit that the log still has
-    removal: Longs  # the row that removed it; NO_ROW: not removed
     key: Longs  # the same number for all episodes of a position
     group: SharedTexts
     topic: SharedTexts
@@ -46,22 +45,21 @@ def episodes_of(rows: PositionRows, *, later: bool = False) -> Episodes:
     """Return the episodes up to the requested time, or the episodes after it."""
     last, first, removal = _bounds(rows, np.flatnonzero(rows.is_later == later))
     has_commit = last != NO_ROW
-    any_row = np.where(has_commit, last, removal)  # a row whose key has the names
+    row = np.where(has_commit, last, removal)
     # A removal has none. Kafka neither writes nor accepts text that is not UTF-8.
-    metadata = rows.texts(any_row, kernels.METADATA_START, kernels.METADATA_LENGTH)
+    metadata = rows.texts(row, kernels.METADATA_START, kernels.METADATA_LENGTH)
     is_text = np.array([is_utf8(text) for text in metadata.texts], bool)[metadata.numbers]
 
     def told(field: int) -> Longs:
-        return np.where(has_commit, rows.told(field)[any_row], NO_ROW)
+        return np.where(has_commit, rows.told(field)[row], NO_ROW)
 
     return Episodes(
-        last=last,
+        row=row,
         first=first,
-        removal=removal,
-        key=rows.key[any_row],
-        group=rows.texts(any_row, kernels.GROUP_START, kernels.GROUP_LENGTH),
-        topic=rows.texts(any_row, kernels.TOPIC_START, kernels.TOPIC_LENGTH),
-        partition=rows.told(kernels.PARTITION)[any_row],
+        key=rows.key[row],
+        group=rows.texts(row, kernels.GROUP_START, kernels.GROUP_LENGTH),
+        topic=rows.texts(row, kernels.TOPIC_START, kernels.TOPIC_LENGTH),
+        partition=rows.told(kernels.PARTITION)[row],
         offset=told(kernels.OFFSET),
         leader_epoch=told(kernels.LEADER_EPOCH),
         metadata=metadata,
@@ -70,7 +68,7 @@ def episodes_of(rows: PositionRows, *, later: bool = False) -> Episodes:
         at_ms=_at(rows.ms, last),
         removed_at=_at(rows.offset, removal),
         removed_ms=_at(rows.ms, removal),
-        is_readable=~has_commit | (is_text & (rows.told(kernels.IS_READABLE)[any_row] == 1)),
+        is_readable=~has_commit | (is_text & (rows.told(kernels.IS_READABLE)[row] == 1)),
     )
 
 

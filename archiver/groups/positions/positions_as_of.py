@@ -56,8 +56,8 @@ class _Entries:
     @classmethod
     def of(cls, told: LogAsOf) -> "_Entries":
         some = told.episodes
-        lives = told.life_of(np.where(some.last == NO_ROW, some.removal, some.last))
-        split = np.flatnonzero((some.last != NO_ROW) & (told.life_of(some.first) != lives))
+        lives = told.life_of(some.row)
+        split = np.flatnonzero((some.first != NO_ROW) & (told.life_of(some.first) != lives))
         place = np.concatenate([np.arange(len(some)), split])
         life = np.concatenate([lives, told.life_of(some.first[split])])
         is_split = np.arange(len(place)) >= len(some)
@@ -85,16 +85,17 @@ class _Found:
     @classmethod
     def of(cls, told: LogAsOf, signs: Mapping[TopicLife, Signs]) -> "_Found":
         some, entries = told.episodes, _Entries.of(told)
-        last, place = some.last[entries.place], entries.place
-        row = np.where(last != NO_ROW, last, some.removal[place])
-        is_ended, is_unsure = removals_of(told.signs, signs, row, some.removed_at[place], some.removed_ms[place])
+        place = entries.place
+        is_ended, is_unsure = removals_of(
+            told.signs, signs, some.row[place], some.removed_at[place], some.removed_ms[place]
+        )
         is_ambiguous = _is_ambiguous(some, entries) | is_unsure
         is_lost = _is_value_lost(told, entries, some.removed_at[place])
         is_unknown, reach = _unknown(told, entries, is_lost & (is_ended | is_ambiguous))
         return cls(
             told=told,
             entries=entries,
-            is_lone=last == NO_ROW,
+            is_lone=some.at_offset[place] == NO_ROW,
             is_ended=is_ended,
             is_unknown=is_unknown,
             # A later commit may be missing completely, even its removal.
@@ -167,13 +168,12 @@ def _unknown(told: LogAsOf, entries: _Entries, is_value_lost: Flags) -> tuple[Fl
     some, place, log = told.episodes, entries.place, told.log
     at, removed_at = some.at_offset[place], some.removed_at[place]
     last_known, is_removed = np.maximum(at, removed_at), removed_at != NO_ROW
-    any_row = np.where(some.last != NO_ROW, some.last, some.removal)
-    until = np.minimum(log.cut, _ends_of_lives(told)[told.signs.numbers[any_row[place]]])
+    until = np.minimum(log.cut, _ends_of_lives(told)[told.signs.numbers[some.row[place]]])
     until = np.where(entries.life >= 0, until, log.cut)
     # The last row of each key may be after the time.
     last_offset = told.rows.offset[np.searchsorted(told.rows.key, some.key[place], side="right") - 1]
     reach = log.missing_from(last_known, until, last_offset > last_known)
-    is_lost = entries.is_split | (is_value_lost & (some.last[place] != NO_ROW))
+    is_lost = entries.is_split | (is_value_lost & (at != NO_ROW))
     is_unread = (~some.is_readable[place] & ~is_removed) | _is_without_time(told)[place]
     found = is_lost | is_unread | (reach > last_known)
     return found, np.where(is_lost, LAST_LONG, np.maximum(reach, last_known))

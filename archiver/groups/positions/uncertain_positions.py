@@ -69,10 +69,7 @@ def _life_then(roots: Sequence[Root], until_ms: int) -> int:
 def _lives_told(told: LogAsOf) -> dict[int, set[int]]:
     """Return the lives with episodes of each position."""
     some, found = told.episodes, dict[int, set[int]]()
-    for rows in (
-        np.where(some.last == NO_ROW, some.removal, some.last),
-        np.where(some.last == NO_ROW, some.removal, some.first),
-    ):
+    for rows in (some.row, np.where(some.first == NO_ROW, some.row, some.first)):
         for key, life in zip(some.key.tolist(), told.life_of(rows).tolist(), strict=True):
             found.setdefault(key, set()).add(life)
     return found

@@ -15,8 +15,8 @@ def put_map(archive: Archive, offsets: OffsetMapWriter, task: RestoreTask) -> st
     key = _map_key(archive, task)
     facts = OffsetMapFacts(
         restore_id=task.restore_id,
-        source_topic=task.source_topic,
-        source_life=task.source_life,
+        source_topic=task.origin.topic,
+        source_life=task.origin.life,
         source_partition=task.partition,
         source_next=max(offsets.source_next, *(part.end_offset or 0 for part in task.parts), 0),
         target_cluster_id=task.target_cluster_id,

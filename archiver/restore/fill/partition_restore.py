@@ -109,7 +109,7 @@ async def _report_again(
     loop = asyncio.get_running_loop()
     started_s = loop.time()
     is_read = (
-        task.reads_again
+        task.mode.reads_again
         or not task.target_topic_id
         or not await still_stands(
             client,
@@ -169,7 +169,7 @@ async def _claim(client: KafkaClient, stream: _ClaimStream, task: RestoreTask) -
         reach("producer.given")
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
         # Another run of this restore has put its claim before its first record: the records are ours, and that claim is valid.
-        if offsets.high_watermark and not task.appends and stream.latest(task.target_topic_id) is None:
+        if offsets.high_watermark and not task.mode.appends and stream.latest(task.target_topic_id) is None:
             raise StrangerError(
                 f"someone else wrote {spell_count(offsets.high_watermark, 'record')} to the target before this restore did; {advice_for(task)}"
             )
@@ -197,7 +197,7 @@ async def _fill(
     is_ours = False
     for _ in range(ATTEMPTS):
         offsets = (await client.offsets([(task.target_topic, task.partition)]))[task.target_topic, task.partition]
-        if task.skips_damage:
+        if task.mode.skips_damage:
             claim = _stream_of(archive, task).latest(task.target_topic_id) or claim  # with objects skipped meanwhile
         already_there = offsets.high_watermark - claim.start_offset
         if already_there < 0:
@@ -225,10 +225,10 @@ async def _send_from(
         _stream_of(archive, task).note_skipped(task.target_topic_id, part.object_key)
         missing.append(part.describe_damage(error))
 
-    frames = _frames(archive, claim, task, offsets, skip if task.skips_damage else None)
+    frames = _frames(archive, claim, task, offsets, skip if task.mode.skips_damage else None)
     last_there = Tally()
     batches = _encode(frames, claim.identity, index, totals, last_there, task)
-    rate_limit = RateLimit(task.rate_bytes)
+    rate_limit = RateLimit(task.limits.rate_bytes)
     silence_counter, noted = SilenceCounter(_SILENT_S), 0
     # Closed here: a reader that garbage collection ends may be ended by its own thread, which cannot wait for itself.
     with closing(frames), closing(batches), ThreadPoolExecutor(1, thread_name_prefix="encode") as pool:
@@ -283,8 +283,8 @@ def _encode(
     """
     encoder = BatchEncoder(
         codec=BatchCodec.LZ4,
-        batch_bytes=task.batch_bytes,
-        most_bytes=task.sent_bytes,
+        batch_bytes=task.limits.batch_bytes,
+        most_bytes=task.limits.sent_bytes,
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         sequence=first_index,

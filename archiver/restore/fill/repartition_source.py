@@ -43,7 +43,7 @@ class SourceTask:
 
     @property
     def batch_bytes(self) -> int:
-        return dealt_batch_bytes(self.source.batch_bytes, len(self.already_there))
+        return dealt_batch_bytes(self.source.limits.batch_bytes, len(self.already_there))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def run_source(task: SourceTask) -> SourceReport:
     try:
         return asyncio.run(_deal(task))
     except Exception as error:  # noqa: BLE001 - also a defect: the other partitions continue
-        where = f"{source.source_topic}-{source.partition} into {source.target_topic}"
+        where = f"{source.origin.topic}-{source.partition} into {source.target_topic}"
         return SourceReport(report=failed(source.target_topic, source.partition, error, where))
 
 
@@ -88,7 +88,7 @@ def stream_of(archive: Archive, task: RestoreTask) -> ClaimStream[TopicClaim, To
 
 
 def _skipped(archive: Archive, task: RestoreTask) -> tuple[str, ...]:
-    claim = stream_of(archive, task).latest(task.target_topic_id) if task.skips_damage else None
+    claim = stream_of(archive, task).latest(task.target_topic_id) if task.mode.skips_damage else None
     return () if claim is None else claim.skipped
 
 
@@ -126,7 +126,7 @@ async def _refuse_forgotten(client: KafkaClient, task: SourceTask, target: int) 
     name = task.source.target_topic
     if await client.last_sequence(name, target, task.identity.producer_id) is None:
         raise _ForgottenError(
-            f"{name}-{target}: the broker does not know any more what was sent of {task.source.source_topic}-{task.source.partition};"
+            f"{name}-{target}: the broker does not know any more what was sent of {task.source.origin.topic}-{task.source.partition};"
             " run the same command again, it counts what is there"
         )
 
@@ -149,9 +149,9 @@ async def _deal_from(
         stream_of(archive, source).note_skipped(source.target_topic_id, part.object_key)
         missing.append(part.describe_damage(error))
 
-    frames = _read_dealt(archive, source, skipped, skip if source.skips_damage else None, total)
+    frames = _read_dealt(archive, source, skipped, skip if source.mode.skips_damage else None, total)
     batches = _encode(frames, task, already_there, shares)
-    rate_limit = RateLimit(source.rate_bytes)
+    rate_limit = RateLimit(source.limits.rate_bytes)
     sends = _Sends(_SENDS_AT_ONCE)
     silence_counter, noted = SilenceCounter(_SILENT_S), 0
 
@@ -214,7 +214,7 @@ def _encode(
         BatchEncoder(
             codec=BatchCodec.LZ4,
             batch_bytes=task.batch_bytes,
-            most_bytes=task.source.sent_bytes,
+            most_bytes=task.source.limits.sent_bytes,
             producer_id=task.identity.producer_id,
             producer_epoch=task.identity.epoch,
             sequence=count,

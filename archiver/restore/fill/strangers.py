@@ -31,10 +31,10 @@ async def refuse_stranger_at_start(client: KafkaClient, claim: PartitionClaim, t
 
 def advice_for(task: RestoreTask) -> str:
     """Return the advice on a target that someone else wrote to."""
-    if not task.appends:
+    if not task.mode.appends:
         return "delete the topic and restore again"
     # Another --id is refused: this restore has begun the topic.
-    return f"the records that are there stay. Restore into another topic with --rename {task.source_topic}=NEW"
+    return f"the records that are there stay. Restore into another topic with --rename {task.origin.topic}=NEW"
 
 
 async def refuse_another_record(

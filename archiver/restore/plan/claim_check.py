@@ -46,7 +46,7 @@ def check_topic_claim(claim: TopicClaim, tasks: Sequence[RestoreTask], partition
 
 def _starts(offsets: Collection[int], task: RestoreTask) -> list[str]:
     """Find offsets at which a claim cannot begin: unless it is appended to, a topic was empty when it was claimed."""
-    wrong = [one for one in offsets if one < 0 or (one and not task.appends)]
+    wrong = [one for one in offsets if one < 0 or (one and not task.mode.appends)]
     return [f"begins at offset {wrong[0]} of a topic that was empty"] if wrong else []
 
 
@@ -60,7 +60,7 @@ def _behind(start: int, task: RestoreTask) -> list[str]:
 def _skips(skipped: Collection[str], tasks: Sequence[RestoreTask]) -> list[str]:
     if not skipped:
         return []
-    if not tasks[0].skips_damage:
+    if not tasks[0].mode.skips_damage:
         return [f"leaves out {min(skipped)!r:.300} without --skip-damaged"]
     others = set(skipped) - {part.object_key for task in tasks for part in task.parts}
     return [f"leaves out {min(others)!r:.300}, which is not planned"] if others else []

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.reading.reader import SkipDamaged, read_parts, spare_buffers
@@ -16,6 +17,31 @@ from archiver.process.output.defects import as_ours
 CREATE_TIME = 0  # a type of timestamp, as Kafka numbers them
 
 
+class Origin(NamedTuple):
+    """The archived topic of a task."""
+
+    topic: str
+    life: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillMode:
+    """How a task treats damage, and records that are on the target."""
+
+    skips_damage: bool
+    reads_again: bool  # also partitions that an earlier run has read back
+    appends: bool  # behind records of others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendLimits:
+    """The sizes of a task's batches, and their rate."""
+
+    batch_bytes: int  # of the records of a batch
+    sent_bytes: int  # of a batch on the wire
+    rate_bytes: int  # a second; 0: no limit
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreTask:
     """The input of a task that restores one partition of a topic."""
@@ -23,8 +49,7 @@ class RestoreTask:
     restore_id: str
     storage: StorageConfig
     kafka: KafkaSettings
-    source_topic: str
-    source_life: int
+    origin: Origin
     target_topic: str
     target_topic_id: str
     target_cluster_id: str
@@ -33,13 +58,9 @@ class RestoreTask:
     selection: Selection
     selection_digest: str
     wanted: Count  # records, by the facts of objects
-    skips_damage: bool
-    reads_again: bool  # also partitions that an earlier run has read back
-    appends: bool  # behind records of others
-    first_offset: int  # the end of those at the survey, or the start of an existing claim
-    batch_bytes: int  # of its records
-    sent_bytes: int  # size of a batch on the wire
-    rate_bytes: int  # a second; 0: no limit
+    mode: FillMode
+    first_offset: int  # the end of the records of others at the survey, or the start of an existing claim
+    limits: SendLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +101,7 @@ def read_wanted(
     with spare_buffers() as buffers:  # frames are encoded, or counted, one by one
         yield from read_parts(
             archive.store,
-            task.source_topic,
+            task.origin.topic,
             task.partition,
             parts,
             selection=task.selection,

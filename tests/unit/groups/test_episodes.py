@@ -68,13 +68,13 @@ def told(rows: PositionRows, found: Episodes) -> list[Told]:
         Told(
             PositionKey(found.group.at(row), found.topic.at(row), int(found.partition[row])),
             None
-            if found.last[row] < 0
+            if found.at_offset[row] < 0
             else Commit(
                 offset=int(found.offset[row]),
                 leader_epoch=int(found.leader_epoch[row]),
                 metadata=found.metadata.at(row),
                 commit_ms=int(found.commit_ms[row]),
-                topic_id=rows.topic_id.at(found.last[row]),
+                topic_id=rows.topic_id.at(found.row[row]),
             ),
             offsets[found.first[row]],
             int(found.at_offset[row]),

@@ -14,7 +14,8 @@ from archiver.restore.plan.task import RestoreTask
 from tests.unit.restore.test_repartition_source import task_of
 
 TASK = replace(task_of(1).source, wanted=Count(20, 30), parts=(ObjectPart("a", 0), ObjectPart("b", 10)), partition=0)
-APPENDS, SKIPS = replace(TASK, appends=True), replace(TASK, skips_damage=True)
+APPENDS = replace(TASK, mode=replace(TASK.mode, appends=True))
+SKIPS = replace(TASK, mode=replace(TASK.mode, skips_damage=True))
 BEHIND = replace(APPENDS, first_offset=5)
 CLAIM = PartitionClaim(
     target_cluster_id="c", target_topic_id="t", start_offset=0, selection_digest="",
@@ -69,7 +70,7 @@ TASKS = [TASK, replace(TASK, partition=1)]
 def test_a_claim_on_all_partitions_passes() -> None:
     check_topic_claim(JOINT, TASKS, 3)
     check_topic_claim(
-        replace(JOINT, verified=None, start_offsets=(1, 2, 3)), [replace(one, appends=True) for one in TASKS], 3
+        replace(JOINT, verified=None, start_offsets=(1, 2, 3)), [replace(one, mode=APPENDS.mode) for one in TASKS], 3
     )
 
 

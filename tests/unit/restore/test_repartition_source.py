@@ -12,7 +12,7 @@ from archiver.kafka.login.settings import KafkaSettings
 from archiver.kafka.records.produce import ProducerIdentity
 from archiver.restore.fill.repartition_source import SourceTask, _encode
 from archiver.restore.plan.request import BATCH_BYTES, SENT_BATCH_BYTES
-from archiver.restore.plan.task import RestoreTask
+from archiver.restore.plan.task import FillMode, Origin, RestoreTask, SendLimits
 from tests.support.frames import frame_of
 from tests.support.records import Rec
 
@@ -24,8 +24,7 @@ def task_of(partitions: int) -> SourceTask:
         restore_id="r",
         storage=StorageConfig(url="s3://bucket"),
         kafka=KafkaSettings.parse({"bootstrap.servers": "127.0.0.1:1"}),
-        source_topic="t",
-        source_life=0,
+        origin=Origin("t", 0),
         target_topic="t",
         target_topic_id="",
         target_cluster_id="",
@@ -34,13 +33,9 @@ def task_of(partitions: int) -> SourceTask:
         selection=ALL_RECORDS,
         selection_digest="",
         wanted=Count(0, 0),
-        skips_damage=False,
-        reads_again=False,
-        appends=False,
+        mode=FillMode(skips_damage=False, reads_again=False, appends=False),
         first_offset=0,
-        batch_bytes=BATCH_BYTES,
-        sent_bytes=SENT_BATCH_BYTES,
-        rate_bytes=0,
+        limits=SendLimits(batch_bytes=BATCH_BYTES, sent_bytes=SENT_BATCH_BYTES, rate_bytes=0),
     )
     identity = ProducerIdentity(producer_id=1, epoch=0)
     return SourceTask(source=source, identity=identity, already_there=(0,) * partitions)

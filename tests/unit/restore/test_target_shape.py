@@ -47,7 +47,8 @@ def test_what_to_do_about_a_target_that_has_grown_can_be_done() -> None:
     targets = {PLAN.target: "A"}
     RestoreNotes(archive, "mine", "c").note_plans([PLAN], targets, {}, {PLAN.target: ENDS})
     assert RestoreNotes(archive, "other", "c").begun_by_others(targets) == {PLAN.target: "mine"}
-    assert advice_for(replace(task_of(1).source, appends=True)).endswith(
+    task = task_of(1).source
+    assert advice_for(replace(task, mode=replace(task.mode, appends=True))).endswith(
         "Restore into another topic with --rename t=NEW"
     )
     number, *others = NUMBERS
