@@ -1,1 +1,1 @@
-"""Positions of consumer groups: snapshots, positions as of a time, folds (reduced `__consumer_offsets`), translation, setting on a target."""
+"""Positions of consumer groups: saved, read as of a time, translated and set on a target; folds, which are compacted `__consumer_offsets`."""

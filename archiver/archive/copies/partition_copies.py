@@ -1,4 +1,4 @@
-"""Reads partitions of compacted topics from their copies, as an entry of the role log decides (docs/format.md §11)."""
+"""Reads partitions of compacted topics from the copy that their role log names as current (docs/format.md §11)."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

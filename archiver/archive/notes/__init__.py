@@ -1,1 +1,1 @@
-"""What is noted about topics and sweeps: lives, holds, retention settings, reports, swept ranges."""
+"""Notes about topics and sweeps: lives of topics, holds, retention settings, reports, ranges of deleted offsets."""

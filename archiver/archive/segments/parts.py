@@ -1,4 +1,4 @@
-"""Parts of objects in a reading plan: keys, offsets and facts, small enough for millions of parts. Restores and readers use them."""
+"""The offset ranges of objects that a plan reads, as columns: small enough for millions. Restores and readers use them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from operator import ne
 from typing import NamedTuple
 
 from archiver.codec.selection import FIRST_LONG, LAST_LONG
@@ -238,15 +237,13 @@ def spell_fact(name: str, value: object) -> str:
 
 def facts_from_metadata(metadata: Mapping[str, str], key: str) -> SegmentFacts | None:
     """Return the facts in object metadata; None if it has none of ours (a v1.0 object)."""
-    told = metadata.get(FACTS_SHA256)  # older objects have no checksum
+    if not any(map(_is_fact, metadata)):
+        return None
     whole = dict.fromkeys(_MAY_BE_EMPTY, "") | dict(metadata)
-    is_good = told is None or told == _checksum(whole)
-    facts = _parse(whole if told is not None and is_good else metadata, PREFIX_IN_METADATA, key)
-    if told is None and any(map(_is_almost_its_name, metadata)):
-        raise CorruptSegmentError(f"{key}: the name of its {FACTS_SHA256} was changed; bring its older version back")
-    if facts is not None and not is_good:
+    facts = _parse(whole, PREFIX_IN_METADATA, key)
+    if metadata.get(FACTS_SHA256) != _checksum(whole):
         raise CorruptSegmentError(
-            f"{key}: its facts are not those that were written ({FACTS_SHA256} is of others); bring its older version back"
+            f"{key}: its facts are not those that were written ({FACTS_SHA256} is missing, or differs); bring its older version back"
         )
     return facts
 
@@ -256,17 +253,12 @@ def facts_from_header(header: Mapping[str, str], key: str) -> SegmentFacts | Non
     return _parse(header, PREFIX_IN_HEADER, key)
 
 
-def _is_almost_its_name(name: str) -> bool:
-    """Return whether a name differs from the checksum's name in one character: a flipped bit must not disable the check."""
-    return len(name) == len(FACTS_SHA256) and sum(map(ne, name, FACTS_SHA256)) == 1
+def _is_fact(name: str) -> bool:
+    return name.startswith(PREFIX_IN_METADATA) and name != SIGNATURE
 
 
 def _checksum(metadata: Mapping[str, str]) -> str:
-    lines = sorted(
-        f"{name}: {text}\n"
-        for name, text in metadata.items()
-        if name.startswith(PREFIX_IN_METADATA) and name not in {FACTS_SHA256, SIGNATURE}
-    )
+    lines = sorted(f"{name}: {text}\n" for name, text in metadata.items() if _is_fact(name) and name != FACTS_SHA256)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

@@ -1,9 +1,9 @@
 """Decides how to change each position of a group, by its present, wanted and noted values, and reports the outcomes.
 
-Applications and rollbacks use it.
+Used to set positions on a target, and to roll them back.
 
-Positions are compared by offset and metadata. A consumer that has run on has other values, and is never put back.
-A group that has moved in one partition since its note is unchanged in all partitions.
+Positions are compared by offset and metadata. If a consumer has committed since the note, its position is never reset.
+If a group has moved in any partition since its note, it is changed in none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

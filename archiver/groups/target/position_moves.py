@@ -1,4 +1,4 @@
-"""Moves positions of one group, each only from its expected value; then reads them back. Applications and rollbacks use it."""
+"""Moves positions of one group, each only from its expected value; then reads them back. Used to set positions on a target, and to roll them back."""
 
 from collections.abc import Collection, Iterable, Sequence
 

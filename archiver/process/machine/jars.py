@@ -1,4 +1,4 @@
-"""Fetches jars from the Maven registry with PySpark's Ivy, and uses them only if their SHA-256 are in a list.
+"""Fetches jars from the Maven registry with PySpark's Ivy, and uses only those whose SHA-256 is listed.
 
 Ivy checks downloads only against checksums of the same registry, and an attacker who replaces a jar replaces both.
 """

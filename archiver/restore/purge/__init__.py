@@ -1,1 +1,1 @@
-"""Finds out whether a topic may be deleted on the target, because the archive can replace it."""
+"""Checks that the archive can replace a topic on the target before it is deleted there."""

@@ -8,6 +8,7 @@ import pytest
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.reading.gone_objects import gone_error
+from archiver.archive.segments.segment_facts import facts_from_metadata
 from archiver.errors import SweptError
 from archiver.store.port import ObjectInfo
 from archiver.upkeep.verify import ListingReport, check_listing
@@ -83,8 +84,9 @@ def test_an_object_of_another_topic_id_is_a_problem() -> None:
     bench = _turned()
     key = f"compacted/b/topics/t/partition=0/generation=4/t+0-{0:020}.data"
     found = bench.store.objects[key]
-    metadata = {name: value for name, value in found.metadata.items() if name != "archiver-facts-sha256"}
-    bench.store.objects[key] = replace(found, metadata={**metadata, "archiver-topic-id": "Z"})
+    facts = facts_from_metadata(found.metadata, key)
+    assert facts is not None
+    bench.store.objects[key] = replace(found, metadata=replace(facts, topic_id="Z").to_metadata())
     assert "1 object is of topic id Z" in " ".join(check_listing(bench.archive).problems)
 
 

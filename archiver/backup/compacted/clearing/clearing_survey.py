@@ -1,4 +1,4 @@
-"""Reads the inputs of a clearing: role logs, existing copies, and restores that read them. Deletes nothing."""
+"""Reads what decides which old copies are deleted: role logs, copies, and the restores that read copies. Deletes nothing."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace

@@ -1,1 +1,1 @@
-"""Decides which instance makes the next copy of a partition, and when; no decision writes."""
+"""Decides which instance makes the next copy of a partition, and when. Writes nothing."""

@@ -1,1 +1,1 @@
-"""The process of an instance: works on assigned partitions, and carries out the turns' decisions."""
+"""Runs an instance: works on assigned partitions, and makes and deletes copies as `turn` and `clearing` decide."""
