@@ -23,23 +23,19 @@ _LABEL_HEIGHT = 17
 
 _TEXT = """# What a larger archive costs
 
-Archives of 1,000, 10,000 and 100,000 objects: {shapes}. Each command runs in a process of its own: seconds include its start, and are the median of {repeat}; CPU is that process's. MinIO, and in a restore the broker, work beside it on the same cores. The index of facts exists: an `ls` before has written it.
-Written by `python -m benchmarks.scale`; the figures are in `docs/growth.json`.
+Archives of 1,000, 10,000 and 100,000 objects: {shapes}. Seconds are the median of {repeat}, include the command's start, and have its CPU in brackets. The index of facts exists. MinIO, and in a restore the broker, use the same cores. The last column is the growth of time in the last step.
 
-{date}, {cores} cores ({processor}), one-minute load after the run {load:.1f}.
+`python -m benchmarks.scale`, {date}, {cores} cores ({processor}), load {load:.1f}; figures in `docs/growth.json`:
 
 {table}
 
 ![seconds over objects, both logarithmic](growth.svg)
-
-A line that rises less than the dashed line grows less than the archive does.
-
-{slopes}
 {sweep}
 ## Memory
 
-A store in memory makes up archives of up to ten million objects, with an index of four files; each command's planning runs in a process of its own. Bytes an object are the most that the process had in memory, less what it had before planning began (for small archives, much of that is code that is loaded then). A query plans one topic of ten; the index of all topics is read.
-Written by `python -m benchmarks.planning --write`; the figures are in `docs/planning.json`. A test holds Python's own allocations below 200 bytes an object (`--traced`); the process takes more, and with few objects code and buffers weigh.
+A store in memory makes up archives with an index of four files; each command plans in its own process. A cell has seconds (CPU), bytes of memory an object beyond those before planning, and the whole process. A query plans one topic of ten; a sweep runs without Spark. A test holds Python's own allocations below 200 bytes an object (`--traced`).
+
+`python -m benchmarks.planning --write`, {machines}; figures in `docs/planning.json`:
 
 {memory}
 """
@@ -48,16 +44,13 @@ Written by `python -m benchmarks.planning --write`; the figures are in `docs/pla
 _SWEEP_TEXT = """
 ## A sweep
 
-Archives of 5 topics of 100 partitions, of which all but the newest object of each partition goes: `archiver retention --without-kafka`, a process of its own, with its start and that of Spark; CPU and memory are those of all its processes, of which the JVM is the largest. MinIO works beside it on the same cores. In the archive of a million, which a store in memory makes up, partitions are surveyed one after the other, without Spark (below, under Memory).
-Written by `python -m benchmarks.sweep --write`; the figures are in `docs/sweep.json`.
+5 topics of 100 partitions, of which all but the newest object of each partition goes: `archiver retention --without-kafka`, with its start and Spark's. CPU and memory are those of all its processes; the JVM is the largest.
 
-{date}, {cores} cores ({processor}), one-minute load after the run {load:.1f}.
+`python -m benchmarks.sweep --write`, {date}, {cores} cores ({processor}), load {load:.1f}; figures in `docs/sweep.json`:
 
 {table}
 
 ![seconds over objects, both logarithmic](sweep.svg)
-
-{slopes}
 """
 
 
@@ -65,6 +58,7 @@ def write_page(report: Mapping[str, Any]) -> None:
     """Write figures, page and picture."""
     REPORT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     machine, figures = report["machine"], report["figures"]
+    planned = json.loads(MEMORY.read_text(encoding="utf-8")) if MEMORY.exists() else []
     text = _TEXT.format(
         shapes=report["shapes"],
         repeat=report["repeat"],
@@ -73,9 +67,9 @@ def write_page(report: Mapping[str, Any]) -> None:
         processor=machine["processor"],
         load=machine["load_after"],
         table=table(figures),
-        slopes="\n".join(slopes(figures)),
         sweep=_write_sweep(json.loads(SWEEP.read_text(encoding="utf-8"))) if SWEEP.exists() else "",
-        memory=memory_table(json.loads(MEMORY.read_text(encoding="utf-8"))) if MEMORY.exists() else "",
+        machines=_planned_on(planned),
+        memory=memory_table(planned),
     )
     PAGE.write_text(text, encoding="utf-8")
     PICTURE.write_text(picture(figures), encoding="utf-8")
@@ -91,45 +85,50 @@ def _write_sweep(report: Mapping[str, Any]) -> str:
         processor=machine["processor"],
         load=machine["load_after"],
         table=table(figures),
-        slopes="\n".join(slopes(figures)),
     )
 
 
 def table(figures: Figures) -> str:
-    """Seconds, and CPU seconds where they are known."""
+    """Seconds, CPU seconds where they are known, and how much longer the last step took."""
     sizes = _sizes(figures)
-    lines = ["| | " + " | ".join(f"{size:,} objects" for size in sizes) + " |", "| --- |" + " --- |" * len(sizes)]
+    *_, before, last = sizes
+    heads = [*(f"{size:,} objects" for size in sizes), f"{last / before:g} times as many"]
+    lines = ["| | " + " | ".join(heads) + " |", "| --- |" + " --- |" * len(heads)]
     for title, row in figures.items():
-        lines.append(f"| {title} | " + " | ".join(_cell(row[str(size)]) for size in sizes) + " |")
+        cells = [
+            *(_cell(row[str(size)]) for size in sizes),
+            f"{row[str(last)]['seconds'] / row[str(before)]['seconds']:.1f}x",
+        ]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def memory_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each run."""
-    lines = ["| | objects | seconds (CPU) | bytes an object | the whole process | machine |", "| --- " * 6 + "|"]
-    for row in sorted(rows, key=lambda one: (one["title"], one["objects"])):
-        machine = f"{row['date']}, {row['cores']} cores ({row['processor']}), load {row['load']:.1f}"
-        lines.append(
-            f"| {row['title']} | {row['objects']:,} | {row['seconds']:.1f} ({row['cpu_seconds']:.1f}) |"
-            f" {row['most_bytes'] / row['objects']:.0f} | {row['whole_bytes'] / 1e6:,.0f} MB | {machine} |"
-        )
+    """A line for each command: seconds, CPU seconds, bytes an object, and the whole process."""
+    sizes = sorted({row["objects"] for row in rows})
+    lines = ["| | " + " | ".join(f"{size:,} objects" for size in sizes) + " |", "| --- |" + " --- |" * len(sizes)]
+    cells = {
+        (row["title"], row["objects"]): f"{row['seconds']:.1f} s ({row['cpu_seconds']:.1f}),"
+        f" {row['most_bytes'] / row['objects']:.0f} B, {row['whole_bytes'] / 1e6:,.0f} MB"
+        for row in rows
+    }
+    lines += [
+        f"| {title} | " + " | ".join(cells.get((title, size), "-") for size in sizes) + " |"
+        for title in sorted({row["title"] for row in rows})
+    ]
     return "\n".join(lines)
 
 
+def _planned_on(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Dates, machines and the highest load of these runs."""
+    runs = sorted({f"{row['date'].split()[0]}, {row['cores']} cores ({row['processor']})" for row in rows})
+    return f"{'; '.join(runs)}, load up to {max((row['load'] for row in rows), default=0):.1f}"
+
+
 def _cell(figures: Mapping[str, float]) -> str:
-    cpu = f" ({figures['cpu_seconds']:.2f} CPU)" if "cpu_seconds" in figures else ""
+    cpu = f" ({figures['cpu_seconds']:.2f})" if "cpu_seconds" in figures else ""
     memory = f", {figures['megabytes']:,.0f} MB" if "megabytes" in figures else ""
     return f"{figures['seconds']:.2f} s{cpu}{memory}"
-
-
-def slopes(figures: Figures) -> list[str]:
-    """How much longer ten times the objects take, in the last step."""
-    *_, before, last = _sizes(figures)
-    return [
-        f"- {title}: {row[str(last)]['seconds'] / row[str(before)]['seconds']:.1f} times the time for"
-        f" {last / before:g} times the objects ({before:,} to {last:,})"
-        for title, row in figures.items()
-    ]
 
 
 def picture(figures: Figures) -> str:

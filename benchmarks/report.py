@@ -202,8 +202,8 @@ def _part(part: int) -> str:
 
 
 def _figures(pairs: Sequence[Row]) -> str:
-    head = "| record | tool | records/s | slowest … fastest | without start | CPU µs/record | without start | peak memory | stored B/record |"
-    lines = [head, "|" + " --- |" * 9]
+    head = "| record | tool | records/s (without start) | slowest…fastest | CPU µs/record (without start) | peak memory | stored B/record |"
+    lines = [head, "|" + " --- |" * 7]
     lines += [_figure_line(pair["size"], tool, pair[tool]) for pair in pairs for tool in ("baseline", "ours")]
     return "\n".join(lines)
 
@@ -213,9 +213,8 @@ def _figure_line(size: int, tool: str, found: Row) -> str:
     without = f"{found['rate_without_start']:,.0f}" if found["rate_without_start"] else "-"
     cpu_without = f"{found['cpu_us_without_start']:.2f}" if found["cpu_us_without_start"] else "-"
     return (
-        f"| {size} B | {tool} | {found['rate']:,.0f} | {found['slowest_rate']:,.0f} … {found['fastest_rate']:,.0f} |"
-        f" {without} | {found['cpu_us']:.2f} |"
-        f" {cpu_without} | {found['peak_memory_bytes'] / 1e6:,.0f} MB | {stored} |"
+        f"| {size} B | {tool} | {found['rate']:,.0f} ({without}) | {found['slowest_rate']:,.0f}…{found['fastest_rate']:,.0f} |"
+        f" {found['cpu_us']:.2f} ({cpu_without}) | {found['peak_memory_bytes'] / 1e6:,.0f} MB | {stored} |"
     )
 
 
@@ -225,9 +224,9 @@ def _ratios(pairs: Sequence[Row]) -> str:
         ours, baseline = pair["ours"], pair["baseline"]
         text = (
             f"{pair['size']} B: **{ours['rate'] / baseline['rate']:.1f}x** the records/s"
-            f" ({_ratio(ours['rate_without_start'], baseline['rate_without_start'])} without start),"
+            f" ({_ratio(ours['rate_without_start'], baseline['rate_without_start'])}),"
             f" **{baseline['cpu_us'] / ours['cpu_us']:.1f}x less CPU** a record"
-            f" ({_ratio(baseline['cpu_us_without_start'], ours['cpu_us_without_start'])} without start)"
+            f" ({_ratio(baseline['cpu_us_without_start'], ours['cpu_us_without_start'])})"
         )
         if "stored_a_record" in ours:
             text += f", {ours['stored_a_record'] / baseline['stored_a_record']:.3f}x the stored bytes"
@@ -238,8 +237,8 @@ def _ratios(pairs: Sequence[Row]) -> str:
 def _restore_parts(summary: Sequence[Row]) -> str:
     """Spark's start apart: until the first record reached the target, then until the last, then until the command ended."""
     lines = [
-        "| record | tool | until the first record | first to last record | until the end | in tasks: fill, verify | largest task process |",
-        "|" + " --- |" * 7,
+        "| record | tool | seconds to the first record, to the last, to the end | in tasks: fill, verify | largest task process |",
+        "|" + " --- |" * 5,
     ]
     for pair in summary:
         for tool in ("baseline", "ours"):
@@ -248,10 +247,10 @@ def _restore_parts(summary: Sequence[Row]) -> str:
                 continue
             tasks = "- | -"
             if "task_seconds" in found:
-                tasks = f"{found['task_seconds']:.2f} s, {found['verify_seconds']:.2f} s | {found['peak_task_bytes'] / 1e6:,.0f} MB"
+                tasks = f"{found['task_seconds']:.2f}, {found['verify_seconds']:.2f} | {found['peak_task_bytes'] / 1e6:,.0f} MB"
             first, last = found["first_landed_seconds"], found["last_landed_seconds"]
             lines.append(
-                f"| {pair['size']} B | {tool} | {first:.2f} s | {last - first:.2f} s | {found['seconds'] - last:.2f} s | {tasks} |"
+                f"| {pair['size']} B | {tool} | {first:.2f}, {last - first:.2f}, {found['seconds'] - last:.2f} | {tasks} |"
             )
     return "\n".join(lines)
 
@@ -260,12 +259,12 @@ def _stages(stages: Row) -> str:
     sizes = list(stages)
     names = list(stages[sizes[0]]["microseconds"])
     lines = [
-        "| stage | " + " | ".join(f"{size} B: CPU µs/record | share" for size in sizes) + " |",
-        "|" + " --- |" * (1 + 2 * len(sizes)),
+        "| stage | " + " | ".join(f"{size} B: CPU µs/record" for size in sizes) + " |",
+        "|" + " --- |" * (1 + len(sizes)),
     ]
     for name in names:
-        cells = [f"{stages[size]['microseconds'][name]:.3f} | {stages[size]['share'][name]:.0%}" for size in sizes]
+        cells = [f"{stages[size]['microseconds'][name]:.3f} ({stages[size]['share'][name]:.0%})" for size in sizes]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    sums = [f"{sum(stages[size]['microseconds'].values()):.3f} | 100%" for size in sizes]
+    sums = [f"{sum(stages[size]['microseconds'].values()):.3f}" for size in sizes]
     lines.append("| all | " + " | ".join(sums) + " |")
     return "\n".join(lines)

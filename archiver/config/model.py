@@ -39,10 +39,10 @@ class StorageConfig(Section):
     endpoint: str | None = Field(default=None, description="address of an S3-compatible store; absent for AWS")
     ca_file: Path | None = Field(
         default=None,
-        description="PEM file with the CA certificates that signed the endpoint's certificate; absent: the system's",
+        description="PEM file with the CA certificates of the endpoint; absent: the system's",
     )
     region: Text | None = Field(default=None, description="absent: by the usual AWS chain")
-    sse: Sse = Field(default=Sse.NONE, description="server-side encryption: none, s3 or kms")
+    sse: Sse = Field(default=Sse.NONE, description="server-side encryption")
     kms_key_id: Text | None = Field(default=None, description="key for sse: kms; absent: the account's own key")
     storage_class: Text | None = Field(
         default=None, description="storage class of segments; absent: the bucket's default"
@@ -50,9 +50,7 @@ class StorageConfig(Section):
     tags: Mapping[Text, str] = Field(default={}, description="tags of segments, at most 10")
     index: IndexUse = Field(
         default=IndexUse.CHECK,
-        description="whether readers may leave out an object because `control/index/` says so. check: only after the object was"
-        " asked for its facts; trust: without asking, for archives where nobody else can write there; ignore: the index is"
-        " not used, and every object is asked",
+        description="whether readers skip objects by `control/index/`. check: after asking the object for its facts; trust: without asking, if only trusted users can write there; ignore: every object is asked",
     )
 
     @property
@@ -124,15 +122,13 @@ class TopicsConfig(Section):
 
     include: tuple[Pattern, ...] = Field(
         default=(),
-        description="regular expressions (Python) that match the whole name of a topic; none: no topic is archived",
+        description="regular expressions (Python) for whole names of topics; absent: none is archived",
     )
-    exclude: tuple[Pattern, ...] = Field(
-        default=(), description="the same, for topics to leave out; exclude wins over include"
-    )
+    exclude: tuple[Pattern, ...] = Field(default=(), description="the same, for excluded topics; wins over include")
     refresh_ms: Annotated[Duration, Field(ge=500)] = Field(
         default=30_000,
         validation_alias="refresh",
-        description="how often new topics, partitions and configs are looked for",
+        description="interval of looking for new topics, partitions and configs",
     )
 
     def select(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -162,24 +158,24 @@ class SegmentConfig(Section):
 
     # A segment is put by one PutObject, which takes 5 GiB.
     bytes: Annotated[Size, Field(ge=1, le=4096 * MEBIBYTE)] = Field(
-        default=64 * MEBIBYTE, description="size of uncompressed Avro at which a segment is closed"
+        default=64 * MEBIBYTE, description="a segment is closed at this size of uncompressed Avro"
     )
     age_ms: Duration = Field(
         default=5 * 60_000,
         validation_alias="age",
-        description="age at which a segment is closed, counted from its first record; 0: no limit",
+        description="a segment is closed at this age of its first record; 0: no limit",
     )
-    records: NonNegativeInt = Field(default=0, description="records at which a segment is closed; 0: no limit")
+    records: NonNegativeInt = Field(default=0, description="a segment is closed at this number of records; 0: no limit")
 
 
 class SpoolConfig(Section):
     """The folder of open segments on the local disk. They are useless after a crash."""
 
     dir: Path | None = Field(
-        default=None, description="folder for open segments; absent: the system's folder for temporary files"
+        default=None, description="folder for open segments; absent: the system's for temporary files"
     )
     bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
-        default=2048 * MEBIBYTE, description="when open segments take more than this, the oldest are closed early"
+        default=2048 * MEBIBYTE, description="above this size of open segments the oldest are closed early"
     )
 
 
@@ -218,8 +214,7 @@ class BatchConfig(Section):
     # Readers still decompress an Avro block of a record of that size.
     bytes: Annotated[Size, Field(ge=MEBIBYTE, le=1024 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
-        description="the largest record batch that is opened, by the size of its uncompressed records, however many. A batch that"
-        " does not fit into backup.memory is worked on alone, and takes up to this much beside it",
+        description="largest record batch that is opened, by its uncompressed records. One that does not fit into backup.memory is decoded alone, and takes up to this much beside it",
     )
 
 
@@ -228,28 +223,27 @@ class BackupConfig(Section):
 
     group: Text | None = Field(
         default=None,
-        description="consumer group of all instances that share this archive's work; absent: a name made of storage.url"
-        " and storage.endpoint (`archiver config show` tells it)",
+        description="consumer group of all instances that share this archive's work; absent: a name made of storage.url and storage.endpoint (`archiver config show`)",
     )
-    group_protocol: GroupProtocol = Field(default=GroupProtocol.CLASSIC, description="classic, or consumer (KIP-848)")
+    group_protocol: GroupProtocol = Field(default=GroupProtocol.CLASSIC, description="consumer is KIP-848")
     session_timeout_ms: Annotated[Duration, Field(ge=1000, le=3_600_000)] = Field(  # librdkafka's maximum
         default=45_000,
         validation_alias="session-timeout",
-        description="an instance that is silent for this long loses its partitions; with group-protocol consumer the brokers' own setting holds",
+        description="an instance that is silent for this long loses its partitions; with group-protocol consumer the brokers' setting holds",
     )
     start: StartPoint = Field(
         default="earliest",
-        description="where to begin with topics that exist when the option is first used and have no archive yet: earliest, latest, or a time with its zone",
+        description="where to begin with topics that exist at the first use of this option and have no archive yet",
     )
     rate_bytes: Size = Field(default=0, validation_alias="rate", description="bytes fetched per second; 0: no limit")
     groups: PositionKeeping = Field(
         default=PositionKeeping.AUTO,
-        description="how positions of consumer groups are kept: auto, topic, snapshot or off",
+        description="how positions of consumer groups are kept",
     )
     groups_interval_ms: Annotated[Duration, Field(ge=1000)] = Field(
         default=60_000,
         validation_alias="groups-interval",
-        description="how often a snapshot of group positions is taken",
+        description="interval of snapshots of group positions",
     )
     segment: SegmentConfig = SegmentConfig()
     codec: Codec = Field(default="zstandard", description="compression of Avro blocks")
@@ -261,13 +255,12 @@ class BackupConfig(Section):
     memory_bytes: Annotated[Size, Field(ge=16 * MEBIBYTE)] = Field(
         default=256 * MEBIBYTE,
         validation_alias="memory",
-        description="for records that are asked for, fetched and decompressed. The program takes up to 256MiB beside it; a batch that is larger when it is decompressed is worked on alone",
+        description="memory for fetched and decompressed records. The program takes up to 256MiB beside it; a larger batch is decoded alone",
     )
     batch: BatchConfig = BatchConfig()
     unreadable: UnreadablePolicy = Field(
         default=UnreadablePolicy.STOP,
-        description="what to do at a batch that nobody can read, because it opens to more than backup.batch.bytes, or is broken on"
-        " every replica in sync: stop (the partition stops in front of it), or skip (a hole `unreadable`, logged as an error)",
+        description="at a batch that expands to more than backup.batch.bytes, or is damaged on every in-sync replica: stop the partition before it, or skip it (a hole `unreadable`, logged as an error)",
     )
     spool: SpoolConfig = SpoolConfig()
 
@@ -301,41 +294,40 @@ class CompactedConfig(Section):
 
     enabled: bool = Field(
         default=False,
-        description="whether two instances keep the included topics whose cleanup.policy contains compact, by turns",
+        description="whether two instances keep copies of the included compacted topics in turn",
     )
     instances: tuple[Text, ...] = Field(
-        default=(), description="the names of both instances, such as [a, b]; required when compacted.enabled is true"
+        default=(), description="names of both instances, such as [a, b]; required if enabled"
     )
     log_backup_length_days: Annotated[float, Field(gt=0, le=36_500)] = Field(
         default=7.0,
         validation_alias="log.backup.length.days",
-        description="days, also fractions of one, after which the other instance makes the next copy of a partition",
+        description="length of a turn in days, also fractions",
     )
     takeover_ms: Annotated[Duration, Field(ge=1000)] = Field(
         default=3_600_000,
         validation_alias="takeover",
-        description="an instance of which nothing was heard for this long is replaced",
+        description="an instance that is silent for this long is replaced",
     )
     interval_ms: Annotated[Duration, Field(ge=100)] = Field(
         default=60_000,
         validation_alias="interval",
-        description="how often an instance notes what it has read; at most a tenth of compacted.takeover",
+        description="interval of an instance's notes of its progress; at most a tenth of compacted.takeover",
     )
     margin_ms: Duration | None = Field(
         default=None,
         validation_alias="margin",
-        description="a reading must be faster than a topic's delete.retention.ms by this much: more than the longest pass of the"
-        " brokers' log cleaner and file.delete.delay.ms together; absent: a tenth of delete.retention.ms",
+        description="a reading must be this much faster than delete.retention.ms: more than the longest pass of the brokers' log cleaner and file.delete.delay.ms together; absent: a tenth of delete.retention.ms",
     )
     clear_delay_ms: Duration = Field(
         default=24 * 3_600_000,
         validation_alias="clear.delay",
-        description="how long a copy stays after another has taken its place",
+        description="how long a replaced copy stays",
     )
     keep_generations: NonNegativeInt = Field(
         default=0,
         validation_alias="keep.generations",
-        description="so many complete copies that others have replaced stay as well, for restores as of earlier times",
+        description="number of replaced complete copies that stay for restores as of earlier times",
     )
 
     @property
@@ -370,12 +362,12 @@ class RestoresConfig(Section):
     pin_ms: Duration = Field(
         default=7 * _DAY_MS,
         validation_alias="pin",
-        description="the copies, and the objects of topics, that an unfinished restore reads are not deleted from until this long after its beginning",
+        description="nothing that an unfinished restore reads is deleted for this long after its beginning",
     )
     keep_ms: Duration = Field(
         default=30 * _DAY_MS,
         validation_alias="keep",
-        description="what a finished restore has noted stays this long after its last note; then a retention sweep may delete it",
+        description="notes of a finished restore stay this long; then a retention sweep may delete them",
     )
 
 
@@ -384,7 +376,7 @@ class MetricsConfig(Section):
 
     listen: Text | None = Field(
         default=None,
-        description="host:port of the endpoint for metrics and health checks; absent: none. It answers everybody who reaches it",
+        description="host:port of the endpoint for metrics and health checks; absent: none. It has no password",
     )
 
     @field_validator("listen")

@@ -23,6 +23,7 @@ from archiver.config.quantities import (
 )
 from archiver.config.section import Section
 
+_HEAD: Final = ("| key | takes (default) | |", "| --- | --- | --- |")
 Spelled = str | list[str] | list[dict[str, "Spelled"]]
 _SPELLED: Final[Mapping[object, Callable[[int], str]]] = {
     parse_size_bytes: spell_exact_size,
@@ -141,35 +142,32 @@ def yaml_lines(found: Mapping[str, Spelled]) -> Iterator[str]:
 
 def reference_page() -> str:
     """Return all of docs/configuration.md."""
-    rows = [f"| `{row.key}` | {row.kind} | {_default(row)} | {row.meaning} |" for row in keys() if row.key != "kafka.*"]
-    kafka = [
-        f"| `kafka.{key.name}` | {key.takes} | {'`' + key.default + '`' if key.default else 'required'} | {key.describe()} |"
-        for key in KAFKA_KEYS
-    ]
+    rows = [_row(row.key, row.kind, row.default, row.meaning) for row in keys() if row.key != "kafka.*"]
+    kafka = [_row(f"kafka.{key.name}", key.takes, key.default, key.describe()) for key in KAFKA_KEYS]
     return "\n".join([
         "# Configuration",
         "",
-        "Every key of `archive.yaml`, and of a restore's `target.yaml`, which has only the section `kafka`. `make docs` writes this page from the program itself; `archiver config reference` prints it.",
+        "Every key of `archive.yaml`, and of a restore's `target.yaml`, which has only the section `kafka`. `archiver config reference` prints this page.",
         "",
-        "- Dotted and nested spelling of a key are the same. A key that is not known is an error, with the line and a suggestion.",
+        "- Dotted and nested spelling of a key are the same. An unknown key is an error, with the line and a suggestion.",
         "- A size is like `64MiB` or `1.5GB`, a duration like `5min`, `45s` or `7d`, a time like `2026-11-20T14:00:00Z`.",
         "- `${NAME}` in a value is the environment variable NAME, `${file:PATH}` the content of a file without line ends at its end; `$${` is the text `${`, and any other `${` is an error. Aliases (`&`, `*`) are taken, merge keys (`<<`) are not.",
         "- `archiver config show` prints the values in effect, with secrets masked.",
         "",
-        "| key | takes | default | |",
-        "| --- | --- | --- | --- |",
+        *_HEAD,
         *rows,
         "",
         "## kafka",
         "",
         "The names are librdkafka's. A key that one of the two Kafka clients cannot honour is refused. A secret is never shown.",
         "",
-        "| key | takes | default | |",
-        "| --- | --- | --- | --- |",
+        *_HEAD,
         *kafka,
         "",
     ])  # fmt: skip
 
 
-def _default(row: KeyRow) -> str:
-    return f"`{row.default}`" if row.default else "required"
+def _row(key: str, takes: str, default: str, meaning: str) -> str:
+    is_absent = default == "none" and default not in takes
+    shown = ", required" if not default else "" if is_absent else f" (`{default}`)"
+    return f"| `{key}` | {takes}{shown} | {meaning} |"

@@ -18,31 +18,26 @@ _OVERRIDDEN_FIXED: Final = ("ms", "bytes")
 class FixedConfig(Section):
     """Limits of topics in a run without a cluster."""
 
-    ms: _Age | None = Field(
-        default=None, description="with `--without-kafka`: so long records stay; absent: no such limit"
-    )
+    ms: _Age | None = Field(default=None, description="with `--without-kafka`: age limit of records; absent: none")
     bytes: _Amount | None = Field(
-        default=None, description="with `--without-kafka`: so much of each partition stays; absent: no such limit"
+        default=None, description="with `--without-kafka`: size limit of each partition; absent: none"
     )
     segment_ms: Duration = Field(
         default=7 * _DAY_MS,
         validation_alias="segment-ms",
-        description="is added to `retention.fixed.ms`: Kafka keeps a file as long as its newest record, and never deletes the one that it"
-        " writes to. At least the topics' largest segment.ms",
+        description="added to `retention.fixed.ms`, because Kafka deletes whole files. At least the topics' largest segment.ms",
     )
     segment_bytes: Size = Field(
         default=1024**3,
         validation_alias="segment-bytes",
-        description="is added to `retention.fixed.bytes`, for the same reason. At least the topics' largest segment.bytes",
+        description="added to `retention.fixed.bytes`, for the same reason. At least the topics' largest segment.bytes",
     )
 
 
 class OverrideConfig(Section):
     """Values for some topics that replace the section's own."""
 
-    topics: Pattern = Field(
-        description="a regular expression (Python) that matches the whole name of a topic; the first entry that does counts"
-    )
+    topics: Pattern = Field(description="a regular expression (Python) for whole names; the first match counts")
     floor_ms: Duration | None = Field(
         default=None, validation_alias="floor", description="in place of `retention.floor`"
     )
@@ -63,11 +58,9 @@ class OverrideConfig(Section):
 class GoneConfig(Section):
     """The retention of topics that the cluster no longer has."""
 
-    topics: Pattern = Field(
-        description="a regular expression (Python) that matches the whole name of a topic; the first entry that does counts"
-    )
+    topics: Pattern = Field(description="a regular expression (Python) for whole names; the first match counts")
     ms: _Age = Field(
-        description="so long records stay of a topic that the cluster no longer has, or of its life before it was created again"
+        description="how long records stay of a topic that the cluster no longer has, or of an earlier life of it"
     )
 
 
@@ -77,31 +70,29 @@ class RetentionConfig(Section):
     grace_ms: Duration = Field(
         default=7 * _DAY_MS,
         validation_alias="grace",
-        description="so long after a topic's limits were made shorter, a sweep still goes by the longer ones",
+        description="how long sweeps still use the longer limits after a topic's limits became shorter",
     )
     min_object_age_ms: Annotated[Duration, Field(ge=0)] = Field(
         default=_DAY_MS,
         validation_alias="min-object-age",
-        description="an object stays this long at least after it was put, by the store's clock",
+        description="minimal age of a deleted object, by the store's clock",
     )
     floor_ms: Duration = Field(
-        default=0, validation_alias="floor", description="records stay this long at least, whatever their topic says"
+        default=0, validation_alias="floor", description="minimal age of deleted records, whatever their topic says"
     )
-    factor: _Factor = Field(default=1.0, description="so many times as long, and as much, as the topic says is kept")
+    factor: _Factor = Field(default=1.0, description="factor on the topic's limits of age and size")
     groups_ms: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None,
         validation_alias="groups",
-        description="so long it stays known where consumer groups stood as of any time; absent: for ever",
+        description="how long positions of consumer groups stay known; absent: for ever",
     )
     keep: tuple[Pattern, ...] = Field(
-        default=(), description="regular expressions (Python) that match the whole name of a topic that is never swept"
+        default=(), description="regular expressions (Python) for whole names of topics that are never swept"
     )
-    overrides: tuple[OverrideConfig, ...] = Field(
-        default=(), description="other values for some topics; the first entry counts whose `topics` matches"
-    )
+    overrides: tuple[OverrideConfig, ...] = Field(default=(), description="other values for some topics")
     gone: tuple[GoneConfig, ...] = Field(
         default=(),
-        description="how long topics are kept that the cluster no longer has; for ever where no entry matches",
+        description="how long topics are kept that the cluster no longer has; without a match: for ever",
     )
     fixed: FixedConfig = FixedConfig()
 

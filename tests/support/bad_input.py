@@ -157,12 +157,17 @@ ALL: Final = CONFIGURATION | COMMAND_LINE | KAFKA | STORE | ARCHIVE | MACHINE
 
 
 def table() -> str:
-    """For docs/messages.md."""
-    rows = [
-        f"| {kind} | {answer.exit_code} | {answer.says.strip().replace('|', chr(92) + '|')} |"
-        for kind, answer in ALL.items()
-    ]
-    return "\n".join(["| what is wrong | exit code | it says |", "| --- | --- | --- |", *rows])
+    """For docs/messages.md: what is wrong and what the program says, by exit code."""
+    lines = []
+    for code in sorted({answer.exit_code for answer in ALL.values()}):
+        lines += ["", f"## Exit code {code}", ""]
+        lines += [f"- {kind}: {_code(answer.says)}" for kind, answer in ALL.items() if answer.exit_code == code]
+    return "\n".join([*lines[1:], ""])
+
+
+def _code(text: str) -> str:
+    """Return a text between backquotes, also one that has some."""
+    return f"`` {text.strip()} ``" if "`" in text else f"`{text.strip()}`"
 
 
 def main() -> None:

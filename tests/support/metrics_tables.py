@@ -22,11 +22,13 @@ def metrics_page() -> str:
     """The page with the tables of now."""
     page = PAGE.read_text(encoding="utf-8")
     for mark, declared in _DECLARED.items():
-        rows = [f"| `{one.name}` | {one.kind} | {', '.join(one.labels)} | {one.meaning} |" for one in declared]
-        page = with_table(
-            page, mark, "\n".join(["| name | type | labels | meaning |", "| --- | --- | --- | --- |", *rows])
-        )
+        rows = [f"| `{one.name}` | {_type_of(one)} | {one.meaning} |" for one in declared]
+        page = with_table(page, mark, "\n".join(["| name | type (labels) | meaning |", "| --- | --- | --- |", *rows]))
     return page
+
+
+def _type_of(one: Declared) -> str:
+    return f"{one.kind} ({', '.join(one.labels)})" if one.labels else one.kind
 
 
 if __name__ == "__main__":

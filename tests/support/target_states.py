@@ -1,6 +1,7 @@
 """Every state in which a restore may find its target, and what each way to restore makes of it: the table of docs/targets.md."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
@@ -122,7 +123,7 @@ def without(*rights: Right) -> frozenset[Right]:
 
 
 RESTORES: Final = None
-NOT_EMPTY: Final = Refusal(r"is not empty", "`--rename`, `--into-existing` or `--purge-target`")
+NOT_EMPTY: Final = Refusal(r"is not empty", "not empty")
 BEGUN_ELSEWHERE: Final = Refusal(r"was begun by restore another, which is not done", "go on with that restore first")
 UNARCHIVED: Final = Refusal(r"up to 1 record of it is not in the archive", "`backup --until-end` first")
 TOO_SMALL: Final = Refusal(r"max\.message\.bytes=1000 is too small", "raise `max.message.bytes` first")
@@ -353,12 +354,15 @@ def table(states: Sequence[State] = STATES) -> str:
 def _lines(states: Sequence[State]) -> Iterator[str]:
     yield " | ".join(["| the target topic", *(mode.value for mode in Mode)]) + " |"
     yield "| --- " * (1 + len(Mode)) + "|"
+    names = defaultdict[tuple[str, ...], list[str]](list)  # by what comes of them
     for state in states:
-        yield " | ".join([f"| {state.name}", *map(_told, state.verdicts)]) + " |"
+        names[tuple(map(_told, state.verdicts))].append(state.name)
+    for cells, alike in names.items():
+        yield " | ".join([f"| {'; '.join(alike)}", *cells]) + " |"
 
 
 def _told(verdict: Verdict) -> str:
-    return "restores" if verdict is None else f"refused: {verdict.advice}"
+    return "restores" if verdict is None else verdict.advice
 
 
 def main() -> None:

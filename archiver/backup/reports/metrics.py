@@ -13,29 +13,28 @@ from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.reports.ledger import Ledger
 from archiver.process.output.declared_metrics import Declared, Labels, counters_of, family_of
 
-RECORDS: Final = Declared("archiver_records_total", "counter", "Records made durable.")
-PAYLOAD_BYTES: Final = Declared("archiver_payload_bytes_total", "counter", "Bytes of the keys and values made durable.")
-STORED_BYTES: Final = Declared("archiver_stored_bytes_total", "counter", "Stored bytes of the objects put.")
+RECORDS: Final = Declared("archiver_records_total", "counter", "Archived records.")
+PAYLOAD_BYTES: Final = Declared("archiver_payload_bytes_total", "counter", "Bytes of archived keys and values.")
+STORED_BYTES: Final = Declared("archiver_stored_bytes_total", "counter", "Stored bytes of the put objects.")
 FETCHED_BYTES: Final = Declared(
     "archiver_fetched_bytes_total",
     "counter",
-    "Bytes of record batches that came from the brokers, as compressed there.",
+    "Bytes of fetched record batches, as compressed by the brokers.",
 )
-PUTS: Final = Declared("archiver_puts_total", "counter", "Segments made durable, each with one put.")
+PUTS: Final = Declared("archiver_puts_total", "counter", "Archived segments, each with one put.")
 PUT_SECONDS: Final = Declared(
-    "archiver_put_duration_seconds", "histogram", "Time until a segment was durable, repeated puts included.", ()
+    "archiver_put_duration_seconds", "histogram", "Time until a segment was archived, repeated puts included.", ()
 )
 RETRIES: Final = Declared(
     "archiver_retries_total",
     "counter",
-    "Failures that may heal, after which the effect (put, fetch, commit, ...) was tried again.",
+    "Retries of an effect (put, fetch, commit, ...) after a temporary failure.",
     ("effect", "cause"),
 )
 HOLES: Final = Declared(
     "archiver_holes_total",
     "counter",
-    "Ranges of offsets that are not in the archive: already deleted in Kafka (`expired`), before `backup.start`"
-    " (`before-start`), or skipped (`unreadable`).",
+    "Ranges of missing offsets: deleted in Kafka (`expired`), before `backup.start` (`before-start`), or skipped (`unreadable`).",
     ("topic", "cause"),
 )
 HOLE_OFFSETS: Final = Declared(
@@ -44,19 +43,19 @@ HOLE_OFFSETS: Final = Declared(
 UNREADABLE_OFFSETS: Final = Declared(
     "archiver_unreadable_offsets_total",
     "counter",
-    "Offsets of unreadable batches that were skipped (`backup.unreadable: skip`). Partitions without such a batch have no series.",
+    "Skipped offsets of unreadable batches (`backup.unreadable: skip`). Partitions without such a batch have no series.",
     ("topic", "partition"),
 )
 FAILURES: Final = Declared(
     "archiver_failures_total",
     "counter",
-    "How often a partition stopped with an error that a retry does not heal soon.",
+    "Stops of a partition with an error that a retry does not solve soon.",
     ("topic", "cause"),
 )
 BRANCHES: Final = Declared(
     "archiver_branches_total",
     "counter",
-    "Logs that were truncated below the archive's end (unclean election): the archive continues in a child life.",
+    "Logs that were truncated below the archive's end (unclean election).",
 )
 REBALANCES: Final = Declared(
     "archiver_rebalances_total", "counter", "Changes of this instance's partitions by its consumer group.", ()
@@ -64,7 +63,7 @@ REBALANCES: Final = Declared(
 COMMIT_FAILURES: Final = Declared(
     "archiver_commit_failures_total",
     "counter",
-    "Group commits that failed. The archive is the checkpoint: nothing is lost by one.",
+    "Failed group commits. Nothing is lost by one.",
     (),
 )
 LAG: Final = Declared(
@@ -72,45 +71,41 @@ LAG: Final = Declared(
     "gauge",
     "Offsets between the archive's end and the high watermark, all partitions together.",
 )
-LAG_MAX: Final = Declared("archiver_lag_max_offsets", "gauge", "The lag of the partition that is furthest behind.")
+LAG_MAX: Final = Declared("archiver_lag_max_offsets", "gauge", "The largest lag of a partition.")
 RPO: Final = Declared(
     "archiver_rpo_seconds",
     "gauge",
-    "Age of the oldest record that is not durable yet: what would be lost if the cluster were gone now. 0: none. It grows while"
-    " a partition cannot be asked.",
+    "Age of the oldest record that is not archived yet; 0: none. It grows while a partition cannot be asked.",
 )
 RETENTION_LEFT: Final = Declared(
     "archiver_retention_left_seconds",
     "gauge",
-    "Time until retention.ms lets Kafka delete a record that is not durable yet; negative: overdue, +Inf: no such"
-    " record, or no such limit. retention.bytes may delete earlier.",
+    "Time until retention.ms lets Kafka delete an unarchived record; negative: overdue; +Inf: no such record or limit. retention.bytes may delete earlier.",
 )
 TOPICS_GONE: Final = Declared(
     "archiver_topics_gone",
     "gauge",
-    "1: the topic is archived, and Kafka no longer has it. Until `archiver topics --accept-gone`, or the configuration leaves it out.",
+    "1: the topic is archived, and Kafka no longer has it; until `archiver topics --accept-gone`, or the configuration excludes it.",
 )
 PARTITIONS: Final = Declared(
     "archiver_partitions",
     "gauge",
-    "Partitions that this instance holds. A topic that may not be described counts with its known partitions, or with 1.",
+    "Assigned partitions of this instance. A topic that may not be described counts with its known partitions, or with 1.",
 )
 PARTITIONS_FAILING: Final = Declared(
     "archiver_partitions_failing",
     "gauge",
-    "Partitions of these that have failed, until something of them is durable or Kafka has nothing more: all of a topic that may not be described; and, while the group"
-    " cannot be asked, all that this instance does not have. A fetch or a put that is repeated at once, as during an election, counts after 15 s.",
+    "Failed ones of these, until a record is archived or Kafka has no more. Also all partitions of a topic that may not be described, and, while the group cannot be asked, all that this instance does not have. Retried fetches and puts count after 15 s.",
 )
 PARTITIONS_LEFT: Final = Declared(
     "archiver_partitions_left",
     "gauge",
-    "Partitions of these that others archive. Of a backup: those of which a copy is read, left to the instances that keep copies of"
-    " compacted topics. Of such an instance: those that it is not active for. They count in no lag and no age.",
+    "Partitions of these that others archive: of a backup those with a current copy; of an instance those that it is not active for. They count in no lag and no age.",
 )
 OPEN_TRANSACTION_AGE: Final = Declared(
     "archiver_open_transaction_age_seconds",
     "gauge",
-    "How long this instance has seen an open transaction hold back the archive (Kafka's last stable offset).",
+    "How long an open transaction has held back the archive (Kafka's last stable offset).",
     ("topic", "partition", "producer_id"),
 )
 BUILD: Final = Declared("archiver_build_info", "gauge", "1; the label has the version.", ("version",))

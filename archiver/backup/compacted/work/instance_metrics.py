@@ -20,73 +20,69 @@ _BY_ROLE: Final = ("topic", "role")
 ROLES: Final = Declared(
     "archiver_compacted_partitions",
     "gauge",
-    "Partitions that this process holds, by what its instance is for them: `active`, `catch-up`, `passive`, or `unknown` before the"
-    " first look.",
+    "Assigned partitions by role: `active`, `catch-up`, `passive`, or `unknown` before the first look.",
     _BY_ROLE,
 )
 ROLE_AGE: Final = Declared(
     "archiver_compacted_role_age_seconds",
     "gauge",
-    "Time since its instance took up this role, of the partition where that is longest ago.",
+    "Longest time since its instance took this role for a partition.",
     _BY_ROLE,
 )
 TURN_LEFT: Final = Declared(
     "archiver_compacted_turn_left_seconds",
     "gauge",
-    "Time until the next copy is due, of the partition, among those that it is active for, where that is soonest; negative: overdue.",
+    "Shortest time until the next copy of an active partition is due; negative: overdue.",
 )
 POSITION: Final = Declared(
     "archiver_compacted_position_offsets",
     "gauge",
-    "Up to where the generations that it fills are durable, all partitions together: `active` of those that are read, `catch-up` of the next ones.",
+    "End of the stored records of its generations, summed: `active` of current copies, `catch-up` of the next ones.",
     _BY_ROLE,
 )
 COPY_LAG: Final = Declared(
     "archiver_compacted_lag_offsets",
     "gauge",
-    "Offsets between there and the high watermark, all partitions together.",
+    "Offsets between there and the high watermark, summed.",
     _BY_ROLE,
 )
 UNSURE: Final = Declared(
     "archiver_compacted_unsure",
     "gauge",
-    "Generations of these that may have missed a deletion: they were read more slowly than `delete.retention.ms` allows.",
+    "Generations of these that may have missed a deletion: they were read too slowly for `delete.retention.ms`.",
     _BY_ROLE,
 )
 GENERATIONS: Final = Declared(
     "archiver_compacted_generations",
     "gauge",
-    "Existing generations of the partitions that it is active for, by the last listing.",
+    "Existing generations of active partitions, by the last listing.",
 )
 GENERATION_BYTES: Final = Declared("archiver_compacted_generation_bytes", "gauge", "Bytes of their objects.")
 ALARMS: Final = Declared(
     "archiver_compacted_alarms",
     "gauge",
-    "Partitions with an alarm of this kind in `archiver compacted status`, by the last look. Alarms about an"
-    " instance have an empty `topic`.",
+    "Partitions with an alarm of this kind in `archiver compacted status`. Alarms about an instance have an empty `topic`.",
     ("topic", "kind"),
 )
-TURNS: Final = Declared(
-    "archiver_compacted_turns_total", "counter", "Copies of this process that became those that are read."
-)
+TURNS: Final = Declared("archiver_compacted_turns_total", "counter", "Copies of this process that became current.")
 GIVEN_UP: Final = Declared(
     "archiver_compacted_given_up_total",
     "counter",
-    "Generations that were given up, because objects of them are gone or damaged: they are begun anew.",
+    "Generations that are begun again, because objects of them are gone or damaged.",
 )
 LOOK_FAILURES: Final = Declared(
     "archiver_compacted_look_failures_total",
     "counter",
-    "Failed looks at a partition's role log or its copies; the next look comes after `compacted.interval`.",
+    "Failed looks at a partition's role log or its copies; retried after `compacted.interval`.",
 )
 CLEARED_OBJECTS: Final = Declared(
-    "archiver_compacted_cleared_objects_total", "counter", "Objects deleted, of generations that are read no more."
+    "archiver_compacted_cleared_objects_total", "counter", "Deleted objects of former copies."
 )
 CLEARED_BYTES: Final = Declared("archiver_compacted_cleared_bytes_total", "counter", "Bytes of these objects.")
 CLEARING_FAILURES: Final = Declared(
     "archiver_compacted_clearing_failures_total",
     "counter",
-    "Requests of a clearing that the store has denied, or that failed: it is tried again.",
+    "Denied or failed requests of a clearing; it is retried.",
     (),
 )
 HINTS_SENT: Final = Declared(
@@ -95,7 +91,7 @@ HINTS_SENT: Final = Declared(
 HINTS_RECEIVED: Final = Declared(
     "archiver_compacted_hints_received_total",
     "counter",
-    "Events of others in the coordination topic, about partitions that this process holds.",
+    "Events of others in the coordination topic, about assigned partitions.",
     (),
 )
 

@@ -14,25 +14,24 @@ from archiver.process.output.declared_metrics import Declared, Labels, family_of
 LAST_RUN: Final = Declared(
     "archiver_sweep_last_run_timestamp_seconds",
     "gauge",
-    "When the last sweep was planned that came to its end, by the store's clock.",
+    "When the last finished sweep was planned, by the store's clock.",
     (),
 )
 SECONDS: Final = Declared("archiver_sweep_duration_seconds", "gauge", "How long it took.", ())
 OBJECTS: Final = Declared("archiver_sweep_deleted_objects", "gauge", "Objects that it deleted.")
 RECORDS: Final = Declared("archiver_sweep_deleted_records", "gauge", "Records in them.")
-BYTES: Final = Declared("archiver_sweep_deleted_bytes", "gauge", "Bytes of them, as they were stored.")
+BYTES: Final = Declared("archiver_sweep_deleted_bytes", "gauge", "Stored bytes of them.")
 TOPICS: Final = Declared(
     "archiver_sweep_topics",
     "gauge",
-    "Topics: `swept`, which were gone through; of these `waiting` for somebody who agrees, and `stopped` before their end, or"
-    " before their beginning: another cluster was asked, or objects are of another topic than their life; `kept`, of which nothing could go. `archiver retention --last` names them, and says why.",
+    "Topics: `swept`; of these `waiting` for an agreement, and `stopped` (configs changed, another cluster was asked, or objects are of another topic than their life); `kept`, of which nothing could be deleted. `archiver retention --last` names them with reasons.",
     ("state",),
 )
 REFUSED: Final = Declared("archiver_sweep_refused_deletes", "gauge", "Deletes that the store refused.", ())
 FAILED: Final = Declared(
     "archiver_sweep_failures",
     "gauge",
-    "Topics, partitions and kinds of control objects that could not be read, listed or asked, and objects that cover others and are damaged: nothing of them went.",
+    "Topics, partitions and kinds of control objects that could not be read or listed, and damaged objects that cover others: nothing of them was deleted.",
     (),
 )
 SWEEP_METRICS: Final = (LAST_RUN, SECONDS, OBJECTS, RECORDS, BYTES, TOPICS, REFUSED, FAILED)
