@@ -156,7 +156,11 @@ class Fleet:
     def wait_killed(self, member: Member) -> None:
         """Until an armed failpoint has killed it."""
         member.ended_by_us = True
-        code = member.wait(_DEATH_S)
+        try:
+            code = member.wait(_DEATH_S)
+        except MemberError as error:
+            error.add_note(str(self.cluster.view()))
+            raise
         if code != -signal.SIGKILL:
             raise MemberError(f"{member.name} ended with {code}, not at its failpoint:\n{member.tail()}")
         self.kills += 1
