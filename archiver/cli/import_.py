@@ -88,6 +88,43 @@ def _plan_logs(
     return request, plan_import(request, report)
 
 
+def _find_osodevops(options: argparse.Namespace, _: Wanted) -> "Sequence[ForeignPartition]":
+    from archiver.imports.osodevops import find_partitions
+
+    return find_partitions(options.source)
+
+
+def _add_avro_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--layout", choices=("trivadis", "kafka-data-keep"), required=True, help="the tool that wrote the files"
+    )
+    parser.add_argument(
+        "--empty-is-null",
+        action="store_true",
+        help="import empty keys and values as null: trivadis wrote nulls so",
+    )
+
+
+def _find_avro(options: argparse.Namespace, _: Wanted) -> "Sequence[ForeignPartition]":
+    from archiver.imports.avro_layouts import find_partitions
+
+    return find_partitions(options.source, layout=options.layout, empty_is_null=options.empty_is_null)
+
+
+def _add_kafka_07_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep-positions",
+        action="store_true",
+        help="give each record a header with its byte position in the log, which was its offset (kafka-0.7-position)",
+    )
+
+
+def _find_kafka_07(options: argparse.Namespace, _: Wanted) -> "Sequence[ForeignPartition]":
+    from archiver.imports.kafka_07 import find_partitions
+
+    return find_partitions(options.source, keeps_positions=options.keep_positions)
+
+
 _OF_ITS_FILES: Final = "the cluster whose records these are: its id, or any name for it"
 FORMATS: Final = {
     "kafka-log": _Format(
@@ -96,6 +133,27 @@ FORMATS: Final = {
         "the cluster of logs without a meta.properties",
         _add_log_options,
         _plan_logs,
+    ),
+    "kafka-0.7": _Format(
+        "log directories of Kafka 0.6 and 0.7",
+        "a log directory of a broker (log.dir)",
+        _OF_ITS_FILES,
+        _add_kafka_07_options,
+        _foreign("kafka-0.7", _find_kafka_07),
+    ),
+    "osodevops": _Format(
+        "archives of osodevops/kafka-backup",
+        "a local copy of an archive: the folder with its manifest.json",
+        "the cluster, in place of the manifest's source_cluster_id",
+        _add_no_options,
+        _foreign("osodevops", _find_osodevops),
+    ),
+    "avro": _Format(
+        "Avro files of TrivadisPF/kafka-backup or kafka-data-keep",
+        "a local copy of the files: a folder with those of one or more topics",
+        _OF_ITS_FILES,
+        _add_avro_options,
+        _foreign("avro", _find_avro),
     ),
 }
 

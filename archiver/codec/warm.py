@@ -6,6 +6,9 @@ import logging
 KERNEL_MODULES = (
     "archiver.codec.kernels.batches",
     "archiver.codec.kernels.messages",
+    "archiver.codec.kernels.messages_07",
+    "archiver.codec.kernels.osodevops",
+    "archiver.codec.kernels.foreign_avro",
     "archiver.codec.kernels.digest",
     "archiver.codec.kernels.avro_encode",
     "archiver.codec.kernels.avro_decode",
