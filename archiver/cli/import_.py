@@ -88,6 +88,12 @@ def _plan_logs(
     return request, plan_import(request, report)
 
 
+def _find_kafka_backup(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
+    from archiver.imports.kafka_backup import find_partitions
+
+    return find_partitions(options.source, wanted)
+
+
 _OF_ITS_FILES: Final = "the cluster whose records these are: its id, or any name for it"
 FORMATS: Final = {
     "kafka-log": _Format(
@@ -96,6 +102,13 @@ FORMATS: Final = {
         "the cluster of logs without a meta.properties",
         _add_log_options,
         _plan_logs,
+    ),
+    "kafka-backup": _Format(
+        "files of itadventurer/kafka-backup, a Kafka Connect sink",
+        "the target.dir of the sink, which has a folder for each topic",
+        _OF_ITS_FILES,
+        _add_no_options,
+        _foreign("kafka-backup", _find_kafka_backup),
     ),
 }
 

@@ -14,6 +14,7 @@ KERNEL_MODULES = (
     "archiver.codec.kernels.scan",
     "archiver.codec.kernels.runs",
     "archiver.codec.kernels.commits",
+    "archiver.codec.kernels.kafka_backup",
 )
 
 

@@ -122,7 +122,11 @@ def plan_foreign(
             )
         )
     notes = dict.fromkeys(note for one in chosen for note in one.notes)
-    return ImportPlan(kind=kind, cluster_id=cluster_id, partitions=planned, notes=[*notes])
+    positions: dict[str, dict[str, dict[int, int]]] = {}
+    for each in planned:
+        for group, offset in each.found.positions.items():
+            positions.setdefault(group, {}).setdefault(each.topic, {})[each.partition] = offset
+    return ImportPlan(kind=kind, cluster_id=cluster_id, partitions=planned, notes=[*notes], positions=positions)
 
 
 def _survey(found: ForeignPartition) -> Survey:
