@@ -88,10 +88,10 @@ def _plan_logs(
     return request, plan_import(request, report)
 
 
-def _find_osodevops(options: argparse.Namespace, _: Wanted) -> "Sequence[ForeignPartition]":
+def _find_osodevops(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
     from archiver.imports.osodevops import find_partitions
 
-    return find_partitions(options.source)
+    return find_partitions(options.source, wanted)
 
 
 def _add_avro_options(parser: argparse.ArgumentParser) -> None:
@@ -105,10 +105,10 @@ def _add_avro_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _find_avro(options: argparse.Namespace, _: Wanted) -> "Sequence[ForeignPartition]":
+def _find_avro(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
     from archiver.imports.avro_layouts import find_partitions
 
-    return find_partitions(options.source, layout=options.layout, empty_is_null=options.empty_is_null)
+    return find_partitions(options.source, wanted, layout=options.layout, empty_is_null=options.empty_is_null)
 
 
 def _add_kafka_07_options(parser: argparse.ArgumentParser) -> None:
@@ -119,10 +119,16 @@ def _add_kafka_07_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _find_kafka_07(options: argparse.Namespace, _: Wanted) -> "Sequence[ForeignPartition]":
+def _find_kafka_07(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
     from archiver.imports.kafka_07 import find_partitions
 
-    return find_partitions(options.source, keeps_positions=options.keep_positions)
+    return find_partitions(options.source, wanted, keeps_positions=options.keep_positions)
+
+
+def _find_kafka_backup(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
+    from archiver.imports.kafka_backup import find_partitions
+
+    return find_partitions(options.source, wanted)
 
 
 _OF_ITS_FILES: Final = "the cluster whose records these are: its id, or any name for it"
@@ -154,6 +160,13 @@ FORMATS: Final = {
         _OF_ITS_FILES,
         _add_avro_options,
         _foreign("avro", _find_avro),
+    ),
+    "kafka-backup": _Format(
+        "files of itadventurer/kafka-backup, a Kafka Connect sink",
+        "the target.dir of the sink, which has a folder for each topic",
+        _OF_ITS_FILES,
+        _add_no_options,
+        _foreign("kafka-backup", _find_kafka_backup),
     ),
 }
 

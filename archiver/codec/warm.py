@@ -17,6 +17,7 @@ KERNEL_MODULES = (
     "archiver.codec.kernels.scan",
     "archiver.codec.kernels.runs",
     "archiver.codec.kernels.commits",
+    "archiver.codec.kernels.kafka_backup",
 )
 
 

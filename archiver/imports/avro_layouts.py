@@ -7,14 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from archiver.archive.format.layout import MOST_OFFSET
-from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.damage import Damage
 from archiver.codec.foreign_avro import KEEP_FORMAT, AvroFile, RecordFormat, read_header, read_records, trivadis_format
 from archiver.codec.frame import Column, Frame
+from archiver.codec.frame_merge import UNKNOWN_END, MergedFile, Missing
 from archiver.errors import CorruptSegmentError, FormatTooNewError, UsageError
-from archiver.imports.file_merge import FileMerge, MergedFile, Missing
-from archiver.imports.foreign_import import ForeignPartition
+from archiver.imports.foreign_import import ForeignPartition, merged
 from archiver.imports.mapped_file import MappedFile
 from archiver.imports.partition_fill import Hole
 
@@ -53,8 +51,10 @@ class _Found(NamedTuple):
     first: int | None
 
 
-def find_partitions(sources: Sequence[Path], *, layout: str, empty_is_null: bool) -> list[ForeignPartition]:
-    """Return the partitions whose files are below the folders. Raises UsageError for files of another kind."""
+def find_partitions(
+    sources: Sequence[Path], wanted: Callable[[str], bool], *, layout: str, empty_is_null: bool
+) -> list[ForeignPartition]:
+    """Return the partitions of wanted topics whose files are below the folders. Raises UsageError for files of another kind."""
     if empty_is_null and layout != TRIVADIS:
         raise UsageError(f"--empty-is-null belongs to --layout {TRIVADIS}: {layout} keeps nulls")
     found: dict[tuple[str, int], list[_Found]] = {}
@@ -73,6 +73,7 @@ def find_partitions(sources: Sequence[Path], *, layout: str, empty_is_null: bool
     return [
         _partition(topic, number, files, layout, empty_is_null=empty_is_null)
         for (topic, number), files in sorted(found.items())
+        if wanted(topic)
     ]
 
 
@@ -85,12 +86,12 @@ def _partition(
 
     def steps() -> Iterator[Frame | Hole]:
         tool, left = _tool(layout, empty_is_null=empty_is_null)
-        merged = [
-            MergedFile(one.path, first, MOST_OFFSET, partial(_read, one.path, topic, number, tool))
+        opened = [
+            MergedFile(one.path, first, UNKNOWN_END, partial(_read, one.path, topic, number, tool))
             for one, first in zip(files, firsts, strict=True)
         ]
-        begin = Missing(0, min(firsts), HoleCause.EXPIRED, "the files begin here")
-        yield from FileMerge(merged, [begin] if begin.until else []).steps()
+        begin = Missing(0, min(firsts), False, "the files begin here")
+        yield from merged(opened, [begin] if begin.until else [])
         if left():
             log.warning(
                 "%s-%s: %s header values are neither byte[] nor String, and stay serialized", topic, number, left()

@@ -8,7 +8,9 @@ from typing import Any
 
 from archiver.archive.format.layout import is_topic_name
 from archiver.archive.notes.topics import MOST_PARTITIONS
+from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.frame import Column, Frame
+from archiver.codec.frame_merge import FileMerge, Gap, MergedFile, Missing
 from archiver.errors import UsageError
 from archiver.imports.import_run import ImportPlan, ImportRequest, made_topic_id
 from archiver.imports.partition_fill import NO_OFFSETS, Hole, PartitionFill
@@ -31,6 +33,15 @@ class ForeignPartition:
     cluster_id: str = ""  # empty: the files have none
     notes: Sequence[str] = ()  # what a user should know; each is printed once
     positions: Mapping[str, int] = field(default_factory=dict)  # of consumer groups
+
+
+def merged(files: Sequence[MergedFile], missing: Sequence[Missing]) -> Iterator[Frame | Hole]:
+    """Yield the records and holes of files that may overlap."""
+    for step in FileMerge(files, missing).steps():
+        if isinstance(step, Gap):
+            yield Hole(step.until, HoleCause.UNREADABLE if step.is_damage else HoleCause.EXPIRED, step.why)
+        else:
+            yield step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +133,11 @@ def plan_foreign(
             )
         )
     notes = dict.fromkeys(note for one in chosen for note in one.notes)
-    return ImportPlan(kind=kind, cluster_id=cluster_id, partitions=planned, notes=[*notes])
+    positions: dict[str, dict[str, dict[int, int]]] = {}
+    for each in planned:
+        for group, offset in each.found.positions.items():
+            positions.setdefault(group, {}).setdefault(each.topic, {})[each.partition] = offset
+    return ImportPlan(kind=kind, cluster_id=cluster_id, partitions=planned, notes=[*notes], positions=positions)
 
 
 def _survey(found: ForeignPartition) -> Survey:

@@ -1,7 +1,7 @@
 """Carries out an import of any format: refuses what may not be filled, notes the import, and fills the partitions.
 
 Order of effects: plan → refuse → (dry run ends) → note cluster, import and topics → fill the partitions → add the objects to
-the index.
+the index → note positions of groups.
 """
 
 import hashlib
@@ -19,7 +19,14 @@ from archiver.archive.notes.topics import PartitionSource, read_cluster, read_to
 from archiver.archive.segments.probe import probe_store
 from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.errors import ArchiverError, StrangerError, UsageError
-from archiver.imports.import_note import ImportNote, describe_file, is_same_import, note_import
+from archiver.imports.import_note import (
+    GroupOffsets,
+    ImportNote,
+    describe_file,
+    is_same_import,
+    note_import,
+    note_positions,
+)
 from archiver.imports.partition_fill import Hole, ImportedPartition, PartitionFill
 
 log = logging.getLogger(__name__)
@@ -99,6 +106,7 @@ class ImportPlan:
     cluster_id: str
     partitions: Sequence[PlannedPartition]
     notes: Sequence[str]
+    positions: GroupOffsets = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,6 +145,8 @@ def run_import(
         if len(sink.fresh) >= _MANY_ENTRIES:
             _index(sink)
     _index(sink)
+    if plan.positions and request.shard == 1:
+        note_positions(archive, plan.cluster_id, plan.positions)
     return result
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -34,39 +34,39 @@ class _LogFile(NamedTuple):
     size: int
 
 
-def find_partitions(sources: Sequence[Path], *, keeps_positions: bool) -> list[ForeignPartition]:
-    """Return the partitions in log directories. Raises UsageError for anything else, and for files that contradict each other."""
-    found: dict[tuple[str, int], Path] = {}
-    partitions: list[ForeignPartition] = []
+def find_partitions(
+    sources: Sequence[Path], wanted: Callable[[str], bool], *, keeps_positions: bool
+) -> list[ForeignPartition]:
+    """Return the partitions of wanted topics. Raises UsageError for other directories, and for files that contradict each other."""
+    found: dict[tuple[str, int], list[_LogFile]] = {}
     for source in sources:
-        before = len(partitions)
+        here: dict[tuple[str, int], list[_LogFile]] = {}
         for folder in sorted(source.iterdir() if source.is_dir() else ()):
             match = _FOLDER.fullmatch(folder.name)
-            files = _log_files(folder) if match and folder.is_dir() else []
-            if not match or not files:
-                continue
-            key = match["topic"], int(match["partition"])
-            if key in found:
-                raise UsageError(
-                    f"{folder} and {found[key]}: before 0.8 each broker had partitions of its own, which are no replicas;"
-                    " import each directory under other names (--rename)"
-                )
-            found[key] = folder
-            partitions.append(
-                ForeignPartition(
-                    topic=key[0],
-                    partition=key[1],
-                    files=[one.path for one in files],
-                    steps=partial(_steps, f"{key[0]}-{key[1]}", files, keeps_positions=keeps_positions),
-                    notes=[_NUMBERS],
-                )
-            )
-        if len(partitions) == before:
+            if match and folder.is_dir() and (files := _log_files(folder)):
+                here[match["topic"], int(match["partition"])] = files
+        if not here:
             raise UsageError(
                 f"{source}: has no folder of a partition (such as orders-0) with log files of Kafka 0.7"
                 " (00000000000000000000.kafka)"
             )
-    return partitions
+        for key in here.keys() & found.keys():
+            raise UsageError(
+                f"{here[key][0].path.parent} and {found[key][0].path.parent}: before 0.8 each broker had partitions of its own,"
+                " which are no replicas; import each directory by itself, under other names (--rename)"
+            )
+        found |= here
+    return [
+        ForeignPartition(
+            topic=topic,
+            partition=number,
+            files=[one.path for one in files],
+            steps=partial(_steps, f"{topic}-{number}", files, keeps_positions=keeps_positions),
+            notes=[_NUMBERS],
+        )
+        for (topic, number), files in found.items()
+        if wanted(topic)
+    ]
 
 
 def _log_files(folder: Path) -> list[_LogFile]:

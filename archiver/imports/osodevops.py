@@ -2,20 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.notes.topics import MOST_PARTITIONS
-from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.damage import Damage
 from archiver.codec.frame import Frame
+from archiver.codec.frame_merge import MergedFile, Missing
 from archiver.codec.osodevops import BrokenSegmentError, read_segment
 from archiver.errors import UsageError
-from archiver.imports.file_merge import FileMerge, MergedFile, Missing
-from archiver.imports.foreign_import import ForeignPartition
+from archiver.imports.foreign_import import ForeignPartition, merged
 from archiver.imports.mapped_file import MappedFile
 
 _MANIFEST: Final = "manifest.json"
@@ -32,19 +31,19 @@ _OLD_HEADERS: Final = (
 )
 
 
-def find_partitions(sources: Sequence[Path]) -> list[ForeignPartition]:
-    """Return the partitions of archives: folders with a manifest.json."""
-    return [one for source in sources for one in _partitions(source)]
+def find_partitions(sources: Sequence[Path], wanted: Callable[[str], bool]) -> list[ForeignPartition]:
+    """Return the partitions of wanted topics in archives: folders with a manifest.json."""
+    return [one for source in sources for one in _partitions(source, wanted)]
 
 
-def _partitions(source: Path) -> Iterator[ForeignPartition]:
+def _partitions(source: Path, wanted: Callable[[str], bool]) -> Iterator[ForeignPartition]:
     manifest = _read_manifest(source)
     try:
         prefix, cluster = str(manifest["backup_id"]), str(manifest.get("source_cluster_id") or "")
         reads_committed = manifest.get("isolation_level") == "read_committed"
         for topic in manifest["topics"]:
             name = str(topic["name"])
-            for number, found in _numbered(topic):
+            for number, found in _numbered(topic) if wanted(name) else ():
                 yield _partition(source, prefix, cluster, name, number, found, reads_committed=reads_committed)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{source / _MANIFEST}: is no manifest of osodevops/kafka-backup ({error!r})") from error
@@ -96,7 +95,7 @@ def _partition(
         if path.is_file():
             files.append(MergedFile(path, first, until, partial(_read, path)))
         else:
-            missing.append(Missing(first, until, HoleCause.UNREADABLE, f"{path} is missing"))
+            missing.append(Missing(first, until, True, f"{path} is missing"))
     missing += _left_out(found)
     missing += _unaccounted([_covered(one) for one in found["segments"]], missing, is_whole=_has_coverage(found))
     notes = [_ALWAYS]
@@ -108,7 +107,7 @@ def _partition(
         topic=topic,
         partition=number,
         files=[one.path for one in files],
-        steps=lambda: FileMerge(files, missing).steps(),
+        steps=lambda: merged(files, missing),
         cluster_id=cluster,
         notes=notes,
     )
@@ -135,10 +134,10 @@ def _left_out(found: Mapping[str, Any]) -> Iterator[Missing]:
     """Yield what the archive itself tells to be missing."""
     for one in found.get("gaps") or ():
         why = "the archive's source had deleted them"
-        yield Missing(int(one["start_offset"]), int(one["end_offset"]), HoleCause.EXPIRED, why)
+        yield Missing(int(one["start_offset"]), int(one["end_offset"]), False, why)
     for one in found.get("pruned") or ():
         why = "the archive's own retention has deleted them"
-        yield Missing(int(one["start_offset"]), int(one["end_offset"]) + 1, HoleCause.EXPIRED, why)
+        yield Missing(int(one["start_offset"]), int(one["end_offset"]) + 1, False, why)
 
 
 def _unaccounted(segments: Sequence[tuple[int, int]], known: Sequence[Missing], *, is_whole: bool) -> Iterator[Missing]:
@@ -146,9 +145,9 @@ def _unaccounted(segments: Sequence[tuple[int, int]], known: Sequence[Missing], 
     position = -1
     for first, until in sorted([*segments, *((one.first, one.until) for one in known)]):
         if position < 0 < first:
-            yield Missing(0, first, HoleCause.EXPIRED, "the archive begins here")
+            yield Missing(0, first, False, "the archive begins here")
         elif is_whole and 0 <= position < first:
-            yield Missing(position, first, HoleCause.UNREADABLE, "no segment in the manifest has them")
+            yield Missing(position, first, True, "no segment in the manifest has them")
         position = max(position, until)
 
 

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from archiver.archive.format.handle import Archive
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.frame import Column, Frame
+from archiver.codec.selection import LAST_LONG
 from archiver.errors import UsageError
+from archiver.groups.positions.snapshots import SnapshotReader
 from archiver.imports.foreign_import import ForeignPartition, plan_foreign
 from archiver.imports.import_run import ImportRequest, ImportResult, run_import
 from archiver.imports.partition_fill import NO_OFFSETS, Hole
 from tests.support.frames import frame_of
-from tests.support.import_sites import Died, MortalStore, bases, index_files, small_sink
+from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 
@@ -155,3 +158,24 @@ def test_frames_are_asked_for_one_by_one(site: Site) -> None:
     site.run(ForeignPartition(topic="orders", partition=0, files=[site.file], steps=steps))
     assert asked == [0, 1, 2]
     assert bases(site.store) == [0, 2, 4]
+
+
+def snapshot(site: Site) -> Any:  # noqa: ANN401 - of groups, as it is written
+    archive = Archive(site.store, ARCHIVE)
+    return next(SnapshotReader(archive, LAST_LONG, pytest.fail).newest_first())
+
+
+def test_positions_of_groups_become_a_snapshot(site: Site) -> None:
+    frames = [records(0, 1)]
+    other = site.partition(frames, partition=1, positions={"g": 7, "h": 2})
+    site.run(site.partition(frames, positions={"g": 5}), other)
+    site.run(site.partition(frames, topic="a", positions={"g": 1}), renames={"a": "b"}, shard=1, shards=2)
+    site.run(site.partition(frames, topic="c", positions={"g": 1}), shard=2, shards=2)
+    before = site.store.objects.keys() - index_files(site.store)
+    site.run(site.partition(frames, topic="a", positions={"g": 1}), renames={"a": "b"})
+    assert site.store.objects.keys() - index_files(site.store) == before  # the same again adds nothing
+    found = {
+        group: {(topic, number): one.offset for topic, some in topics.items() for number, one in some.items()}
+        for group, topics in snapshot(site).groups.items()
+    }
+    assert found == {"g": {("orders", 0): 5, ("orders", 1): 7, ("b", 0): 1}, "h": {("orders", 1): 2}}

@@ -18,6 +18,10 @@ from tests.support.frames import records_of
 from tests.support.records import Rec
 
 
+def every(_: str) -> bool:
+    return True
+
+
 def framed(message: bytes) -> bytes:
     return struct.pack(">i", len(message)) + message
 
@@ -59,7 +63,7 @@ class Directory:
             at += len(content)
 
     def steps(self, *, keeps_positions: bool = False) -> Iterator[Frame | Hole]:
-        (found,) = find_partitions([self.path], keeps_positions=keeps_positions)
+        (found,) = find_partitions([self.path], every, keeps_positions=keeps_positions)
         return found.steps()
 
     def read(self, *, keeps_positions: bool = False) -> list[Rec | Hole]:
@@ -191,15 +195,15 @@ def test_other_directories_are_refused(logs: Directory, tmp_path: Path) -> None:
     logs.path.mkdir()
     for path in (logs.path, tmp_path / "missing"):
         with pytest.raises(UsageError, match="no folder of a partition"):
-            find_partitions([path], keeps_positions=False)
+            find_partitions([path], every, keeps_positions=False)
     logs.write(new(b"a"), new(b"b"))
     second = Directory(tmp_path / "second")
     second.write(new(b"a"))
     with pytest.raises(UsageError, match="each broker had partitions of its own"):
-        find_partitions([logs.path, second.path], keeps_positions=False)
+        find_partitions([logs.path, second.path], every, keeps_positions=False)
     logs.write(new(b"overlaps"), at=1)
     with pytest.raises(UsageError, match="goes on behind byte 1"):
-        find_partitions([logs.path], keeps_positions=False)
+        find_partitions([logs.path], every, keeps_positions=False)
 
 
 @pytest.mark.parametrize("seed", range(60))

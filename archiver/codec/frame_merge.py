@@ -1,4 +1,7 @@
-"""Merges the files of a partition in the order of offsets. Offsets that several files have must have the same record in each."""
+"""Merges the files of a partition in the order of offsets. Offsets that several files have must have the same record in each.
+
+Used by imports of formats whose files may overlap, or be missing.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -6,12 +9,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from archiver.archive.format.layout import MOST_OFFSET
-from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.damage import Damage
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.kernels.foreign_avro import count_same_rows
-from archiver.imports.partition_fill import NO_OFFSETS, Hole
+
+NO_OFFSETS: Final = 0
+UNKNOWN_END: Final = 2**63 - 1  # above all offsets
 
 
 class MergedFile(NamedTuple):
@@ -24,11 +27,19 @@ class MergedFile(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Offsets from `first` on and before `until` that have no record, unless a file has one. `until` of MOST_OFFSET: unknown."""
+    """Offsets from `first` on and before `until` that have no record, unless a file has one. `is_damage`: they had one once."""
 
     first: int
     until: int
-    cause: HoleCause
+    is_damage: bool
+    why: str
+
+
+class Gap(NamedTuple):
+    """Offsets that no file has, up to `until`, which is exclusive; NO_OFFSETS: the damage is only reported."""
+
+    until: int
+    is_damage: bool
     why: str
 
 
@@ -93,7 +104,7 @@ class _Open:
         """Report damages before an offset."""
         for one in self._broken:
             place = f"bytes {one.start} to {one.end} of {self.path}" if one.end else str(self.path)
-            self._missing.append(Missing(self._next, until, HoleCause.UNREADABLE, f"{place}: {one.reason}"))
+            self._missing.append(Missing(self._next, until, True, f"{place}: {one.reason}"))
         self._broken.clear()
 
 
@@ -106,16 +117,16 @@ class FileMerge:
         self._open: list[_Open] = []
         self._position = 0
 
-    def steps(self) -> Iterator[Frame | Hole]:
-        """Yield all records, and holes where offsets are missing for a known reason."""
+    def steps(self) -> Iterator[Frame | Gap]:
+        """Yield all records, and gaps where offsets are missing for a known reason."""
         while self._fill():
             lead = min(self._open, key=lambda one: one.head)
             same = [one for one in self._open if one is not lead and one.head == lead.head]
-            yield from self._holes(lead.head)
+            yield from self._gaps(lead.head)
             limit = min(
                 [one.head for one in self._open if one.head > lead.head]
                 + [one.first for one in self._waiting[-1:]]
-                + [MOST_OFFSET]
+                + [UNKNOWN_END]
             )
             stop = int(np.searchsorted(lead.offsets, limit))
             rows = min([stop - lead.row, *(_same_rows(lead, one, stop - lead.row) for one in same)])
@@ -127,7 +138,7 @@ class FileMerge:
             taken = lead.take(lead.row + rows)
             self._position = int(taken.column(Column.OFFSET)[-1]) + 1
             yield taken
-        yield from self._holes(MOST_OFFSET)
+        yield from self._gaps(UNKNOWN_END)
 
     def _fill(self) -> bool:
         """Open the files that may have the next offset. Returns whether there is a record."""
@@ -138,27 +149,27 @@ class FileMerge:
                 self._open.append(opened)
         return bool(self._open)
 
-    def _contradiction(self, lead: _Open, same: Sequence[_Open]) -> Iterator[Hole]:
+    def _contradiction(self, lead: _Open, same: Sequence[_Open]) -> Iterator[Gap]:
         head = lead.head
         names = ", ".join(str(one.path) for one in same)
         for one in (lead, *same):
             one.take(one.row + 1)
         self._position = head + 1
-        yield Hole(head + 1, HoleCause.UNREADABLE, f"offset {head} has other records in {lead.path} and {names}")
+        yield Gap(head + 1, True, f"offset {head} has other records in {lead.path} and {names}")
 
-    def _holes(self, head: int) -> Iterator[Hole]:
+    def _gaps(self, head: int) -> Iterator[Gap]:
         """Yield what is missing between the position and the next record; then nothing is missing below."""
         for one in sorted(one for one in self._missing if one.first < head):
             self._missing.remove(one)
             until = min(one.until, head)
-            if until == MOST_OFFSET or until <= self._position:
+            if until == UNKNOWN_END or until <= self._position:
                 # No record follows, or other files have these records: what is missing is unknown.
-                if one.cause == HoleCause.UNREADABLE:
-                    yield Hole(NO_OFFSETS, one.cause, one.why)
+                if one.is_damage:
+                    yield Gap(NO_OFFSETS, one.is_damage, one.why)
                 continue
             self._position = until
-            yield Hole(until, one.cause, one.why)
-            if head < one.until < MOST_OFFSET:
+            yield Gap(until, one.is_damage, one.why)
+            if head < one.until < UNKNOWN_END:
                 self._missing.append(one._replace(first=head))
 
 
