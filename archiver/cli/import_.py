@@ -1,65 +1,207 @@
-"""`archiver import`: its options, its run, and its two printers."""
+"""`archiver import`: its formats with their options, its run, and its two printers."""
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from archiver.cli.options import add_config, add_format, add_run, parser_of, pattern
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import table_lines
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.output.text import spell_count, spell_size
+from archiver.process.output.text import spell_size
 
 if TYPE_CHECKING:
-    from archiver.imports.log_import import LogImportResult, PlannedPartition
-    from archiver.imports.partition_import import Hole, ImportedPartition
+    from archiver.imports.foreign_import import ForeignPartition
+    from archiver.imports.import_run import ImportPlan, ImportRequest, ImportResult, PlannedPartition
+    from archiver.imports.partition_fill import Hole, ImportedPartition
+
+Report = Callable[[str], None]
+Wanted = Callable[[str], bool]
+
+
+class _Format(NamedTuple):
+    """A format of the input: its own options, and how an import of it is planned."""
+
+    summary: str
+    source: str  # help of its arguments
+    cluster: str  # help of --cluster-id
+    add_options: Callable[[argparse.ArgumentParser], None]
+    plan: Callable[[argparse.Namespace, "dict[str, Any]", Report], "tuple[ImportRequest, ImportPlan]"]
+
+
+def _foreign(
+    kind: str, find: "Callable[[argparse.Namespace, Wanted], Sequence[ForeignPartition]]"
+) -> Callable[..., Any]:
+    """Return how an import of another tool's files is planned; `find` finds their partitions."""
+
+    def plan(
+        options: argparse.Namespace, asked: "dict[str, Any]", report: Report
+    ) -> "tuple[ImportRequest, ImportPlan]":
+        from archiver.imports.foreign_import import plan_foreign
+        from archiver.imports.import_run import ImportRequest
+
+        request = ImportRequest(**asked)
+        found = find(options, request.wanted)
+        return request, plan_foreign(kind, found, request, report, reads_all=options.dry_run)
+
+    return plan
+
+
+def _add_no_options(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: this format has no options of its own."""
+
+
+def _add_log_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--committed-only",
+        action="store_true",
+        help="only the records that every replica had when the broker last noted it (replication-offset-checkpoint)",
+    )
+    parser.add_argument(
+        "--undecided",
+        choices=("leave-out", "include"),
+        default="leave-out",
+        help="records of transactions whose end is not in the log (default: leave-out)",
+    )
+    parser.add_argument(
+        "--deleted", action="store_true", help="the topics that were being deleted, in place of the others"
+    )
+
+
+def _plan_logs(
+    options: argparse.Namespace, asked: "dict[str, Any]", report: Report
+) -> "tuple[ImportRequest, ImportPlan]":
+    from archiver.imports.log_import import LogImportRequest, plan_import
+
+    request = LogImportRequest(
+        deleted=options.deleted,
+        committed_only=options.committed_only,
+        takes_undecided=options.undecided == "include",
+        **asked,
+    )
+    if options.deleted and not options.rename:
+        raise UsageError("--deleted needs --rename TOPIC=NAME: a topic of that name may be in the archive later")
+    return request, plan_import(request, report)
+
+
+def _find_osodevops(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
+    from archiver.imports.osodevops import find_partitions
+
+    return find_partitions(options.source, wanted)
+
+
+def _add_avro_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--layout", choices=("trivadis", "kafka-data-keep"), required=True, help="the tool that wrote the files"
+    )
+    parser.add_argument(
+        "--empty-is-null",
+        action="store_true",
+        help="import empty keys and values as null: trivadis wrote nulls so",
+    )
+
+
+def _find_avro(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
+    from archiver.imports.avro_layouts import find_partitions
+
+    return find_partitions(options.source, wanted, layout=options.layout, empty_is_null=options.empty_is_null)
+
+
+def _add_kafka_07_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep-positions",
+        action="store_true",
+        help="give each record a header with its byte position in the log, which was its offset (kafka-0.7-position)",
+    )
+
+
+def _find_kafka_07(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
+    from archiver.imports.kafka_07 import find_partitions
+
+    return find_partitions(options.source, wanted, keeps_positions=options.keep_positions)
+
+
+def _find_kafka_backup(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
+    from archiver.imports.kafka_backup import find_partitions
+
+    return find_partitions(options.source, wanted)
+
+
+_OF_ITS_FILES: Final = "the cluster whose records these are: its id, or any name for it"
+FORMATS: Final = {
+    "kafka-log": _Format(
+        "log directories of Kafka brokers, of any version from 0.8 on",
+        "a log directory of a broker (log.dirs)",
+        "the cluster of logs without a meta.properties",
+        _add_log_options,
+        _plan_logs,
+    ),
+    "kafka-0.7": _Format(
+        "log directories of Kafka 0.6 and 0.7",
+        "a log directory of a broker (log.dir)",
+        _OF_ITS_FILES,
+        _add_kafka_07_options,
+        _foreign("kafka-0.7", _find_kafka_07),
+    ),
+    "osodevops": _Format(
+        "archives of osodevops/kafka-backup",
+        "a local copy of an archive: the folder with its manifest.json",
+        "the cluster, in place of the manifest's source_cluster_id",
+        _add_no_options,
+        _foreign("osodevops", _find_osodevops),
+    ),
+    "avro": _Format(
+        "Avro files of TrivadisPF/kafka-backup or kafka-data-keep",
+        "a local copy of the files: a folder with those of one or more topics",
+        _OF_ITS_FILES,
+        _add_avro_options,
+        _foreign("avro", _find_avro),
+    ),
+    "kafka-backup": _Format(
+        "files of itadventurer/kafka-backup, a Kafka Connect sink",
+        "the target.dir of the sink, which has a folder for each topic",
+        _OF_ITS_FILES,
+        _add_no_options,
+        _foreign("kafka-backup", _find_kafka_backup),
+    ),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    logs = parser_of(ways, "kafka-log", "log directories of Kafka brokers, of any version from 0.8 on")
-    add_run(logs, run)
-    add_config(logs)
-    add_format(logs)
-    logs.add_argument(
-        "source", nargs="+", type=Path, metavar="DIRECTORY", help="a log directory of a broker (log.dirs)"
-    )
-    logs.add_argument("--topics", metavar="REGEX", help="only the topics whose whole name matches")
-    logs.add_argument(
+    for kind, one in FORMATS.items():
+        _add_format(parser_of(ways, kind, one.summary), kind, one)
+
+
+def _add_format(parser: argparse.ArgumentParser, kind: str, one: _Format) -> None:
+    add_run(parser, run)
+    parser.set_defaults(kind=kind)
+    add_config(parser)
+    add_format(parser)
+    parser.add_argument("source", nargs="+", type=Path, metavar="DIRECTORY", help=one.source)
+    parser.add_argument("--topics", metavar="REGEX", help="only the topics whose whole name matches")
+    parser.add_argument(
         "--rename",
         action="append",
         default=[],
         metavar="TOPIC=NAME",
         help="archive a topic under another name; may be repeated",
     )
-    logs.add_argument("--cluster-id", default="", metavar="ID", help="the cluster of logs without a meta.properties")
-    logs.add_argument(
-        "--committed-only",
-        action="store_true",
-        help="only the records that every replica had when the broker last noted it (replication-offset-checkpoint)",
-    )
-    logs.add_argument(
-        "--undecided",
-        choices=("leave-out", "include"),
-        default="leave-out",
-        help="records of transactions whose end is not in the log (default: leave-out)",
-    )
-    logs.add_argument(
-        "--deleted", action="store_true", help="the topics that were being deleted, in place of the others"
-    )
-    logs.add_argument(
+    parser.add_argument("--cluster-id", default="", metavar="ID", help=one.cluster)
+    one.add_options(parser)
+    parser.add_argument(
         "--shard",
         type=_shard,
         default=(1, 1),
         metavar="I/N",
         help="import only the Ith of N parts, beside other processes",
     )
-    logs.add_argument(
-        "--dry-run", action="store_true", help="scan the logs, show what would be imported, and write nothing"
+    parser.add_argument(
+        "--dry-run", action="store_true", help="read the input, show what would be imported, and write nothing"
     )
 
 
@@ -76,33 +218,18 @@ def run(options: argparse.Namespace) -> int:
     from archiver.backup.service.run_backup import sink_of, spool_of
     from archiver.config.environment import failpoint
     from archiver.config.load import load_config
-    from archiver.imports.log_import import LogImportRequest, LogImportResult, check_archive, plan_import, run_import
+    from archiver.imports.import_run import ImportResult, check_archive, run_import
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
-    from archiver.restore.plan.request import parse_renames
 
     arm(failpoint())
-    wanted = pattern("--topics", options.topics) if options.topics else None
-    request = LogImportRequest(
-        sources=options.source,
-        wanted=lambda topic: wanted is None or wanted.fullmatch(topic) is not None,
-        renames=parse_renames(options.rename),
-        cluster_id=options.cluster_id,
-        deleted=options.deleted,
-        committed_only=options.committed_only,
-        takes_undecided=options.undecided == "include",
-        shard=options.shard[0],
-        shards=options.shard[1],
-    )
-    if options.deleted and not options.rename:
-        raise UsageError("--deleted needs --rename TOPIC=NAME: a topic of that name may be in the archive later")
     config, started_s = load_config(options.config), time.monotonic()
     archive = open_archive(config.storage)
     with closing(Progress("import", quiet=options.quiet)) as progress:
-        plan = plan_import(request, progress.report)
+        request, plan = FORMATS[options.kind].plan(options, _asked(options), progress.report)
         if options.dry_run:
             check_archive(archive, plan)
-            result = LogImportResult(plan=plan)
+            result = ImportResult(plan=plan)
         else:
             with spool_of(config) as spool:
                 sink = sink_of(config, archive, spool, NO_LEDGER)
@@ -117,31 +244,43 @@ def run(options: argparse.Namespace) -> int:
     return NotWholeError.exit_code if problems else 0
 
 
-def import_row(result: "LogImportResult", seconds: float) -> dict[str, Any]:
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of a request that all formats have."""
+    from archiver.restore.plan.request import parse_renames
+
+    wanted = pattern("--topics", options.topics) if options.topics else None
+    return {
+        "sources": options.source,
+        "wanted": lambda topic: wanted is None or wanted.fullmatch(topic) is not None,
+        "renames": parse_renames(options.rename),
+        "cluster_id": options.cluster_id,
+        "shard": options.shard[0],
+        "shards": options.shard[1],
+    }
+
+
+def import_row(result: "ImportResult", seconds: float) -> dict[str, Any]:
     plan = result.plan
     return {
         "seconds": round(seconds, 3),
         "cluster_id": plan.cluster_id,
         "planned": [_planned_row(one) for one in plan.partitions],
         "imported": [_imported_row(one) for one in result.partitions],
-        "skipped": list(plan.skipped),
+        "notes": list(plan.notes),
     }
 
 
 def _planned_row(one: "PlannedPartition") -> dict[str, Any]:
-    log = one.log
     return {
         "topic": one.topic,
-        "partition": log.folder.partition,
+        "partition": one.partition,
         "topic_id": one.topic_id,
-        "folder": str(log.folder.path),
-        "files": len(log.folder.files),
-        "bytes": log.folder.size,
-        "offsets": [log.first, min(log.next, one.until)],
-        "replicated_to": log.folder.replicated_to,
+        "folder": one.place,
+        "files": len(one.files),
+        "bytes": _size(one),
+        "offsets": one.offsets,
         "holes": [_hole_row(hole) for hole in one.holes],
-        "damaged": [[str(one.file), one.start, one.end] for one in log.damages],
-        "cut_bytes": log.cut_bytes,
+        **one.details,
     }
 
 
@@ -163,7 +302,11 @@ def _hole_row(hole: "Hole") -> dict[str, Any]:
     return {"until": hole.until, "cause": str(hole.cause), "why": hole.why}
 
 
-def import_lines(result: "LogImportResult") -> Iterator[str]:
+def _size(one: "PlannedPartition") -> int:
+    return sum(path.stat().st_size for path in one.files)
+
+
+def import_lines(result: "ImportResult") -> Iterator[str]:
     planned = result.plan.partitions
     if result.partitions:
         yield from table_lines(
@@ -186,42 +329,33 @@ def import_lines(result: "LogImportResult") -> Iterator[str]:
             [
                 (
                     one.topic,
-                    one.log.folder.partition,
-                    f"{one.log.first}..{min(one.log.next, one.until)}",
-                    len(one.log.folder.files),
-                    spell_size(one.log.folder.size),
-                    str(one.log.folder.path),
+                    one.partition,
+                    "" if one.offsets is None else f"{one.offsets[0]}..{one.offsets[1]}",
+                    len(one.files),
+                    spell_size(_size(one)),
+                    one.place,
                 )
                 for one in planned
             ],
         )
-    for one in planned:
-        behind = one.log.next - (one.log.folder.replicated_to or 0)
-        if one.log.folder.replicated_to is not None and behind > 0 and one.log.next <= one.until:
-            yield (
-                f"note: {one.topic}-{one.log.folder.partition}: {spell_count(behind, 'offset')} from"
-                f" {one.log.folder.replicated_to} on are not known to be committed (--committed-only leaves them out)"
-            )
-    for line in result.plan.skipped:
+    for line in (*(note for one in planned for note in one.notes), *result.plan.notes):
         yield f"note: {line}"
 
 
-def _problems(result: "LogImportResult") -> Iterator[str]:
-    planned: dict[tuple[str, int], set[int]] = {}  # the ends of holes, by partition
+def _problems(result: "ImportResult") -> Iterator[str]:
+    planned: dict[tuple[str, int], set[Hole]] = {}
     for one in result.plan.partitions:
-        name, holes = f"{one.topic}-{one.log.folder.partition}", one.holes
-        planned[one.topic, one.log.folder.partition] = {hole.until for hole in holes}
-        for hole in holes:
-            if hole.cause != "expired":
-                yield f"{name}: offsets up to {hole.until - 1} are left out: {hole.why}"
-        if one.has_no_checkpoint:
-            yield f"{name}: its broker noted no replication-offset-checkpoint, so --committed-only imports nothing of it"
-        if one.log.cut_bytes:
-            yield f"{name}: the last {one.log.cut_bytes:,} bytes of its last file are no whole batch"
+        planned[one.topic, one.partition] = set(one.holes)
+        yield from _hole_lines(f"{one.topic}-{one.partition}", one.holes)
+        yield from one.problems
     for done in result.partitions:
         known = planned[done.source.topic, done.source.partition]
-        for hole in done.holes:
-            if hole.until not in known:
-                yield f"{done.source}: offsets up to {hole.until - 1} are left out: {hole.why}"
+        yield from _hole_lines(str(done.source), [hole for hole in done.holes if hole not in known])
         if done.error:
             yield done.error
+
+
+def _hole_lines(name: str, holes: "Sequence[Hole]") -> Iterator[str]:
+    for hole in holes:
+        if hole.cause != "expired":
+            yield f"{name}: {f'offsets up to {hole.until - 1} are left out: ' if hole.until else ''}{hole.why}"

@@ -9,6 +9,7 @@ RECORD_V1 = "AvroKafkaRecord-v1.0"
 RECORD_V1_NULLABLE = "AvroKafkaRecord-v1.0-nullable"
 COORDINATION = "AvroCompactedLogBackupCoordination-v1.0"
 OFFSET_RUN = "OffsetRun-v1.0"
+KEEP_RECORD = "KafkaRecord-kafka-data-keep"  # of another tool: `archiver import avro` reads it
 SCHEMAS = (RECORD, RECORD_V1, RECORD_V1_NULLABLE, COORDINATION, OFFSET_RUN)
 
 

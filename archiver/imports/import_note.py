@@ -1,17 +1,26 @@
-"""Notes an import and its input, so that only the same input continues it (docs/format.md §8)."""
+"""Notes an import and its input, so that only the same input continues it, and positions of groups (docs/format.md §8)."""
 
 import hashlib
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from archiver.archive.format.control import FACT_FORMAT, Fact, append_fact
 from archiver.archive.format.fact_model import BoundedText, Item, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.note_stream import NoteKind
+from archiver.archive.format.store_clock import machine_now_ms
+from archiver.codec.selection import LAST_LONG
 from archiver.errors import UsageError
+from archiver.groups.positions.snapshots import STREAM, Snapshot, SnapshotReader
+
+log = logging.getLogger(__name__)
 
 IMPORTS: Final = "imports"
+GroupOffsets = Mapping[str, Mapping[str, Mapping[int, int]]]  # by group, topic and partition
 _DIGESTED_BYTES: Final = 64 * 1024  # at each end of a file
 
 
@@ -64,6 +73,55 @@ def is_same_import(archive: Archive, note: ImportNote) -> bool:
 def note_import(archive: Archive, note: ImportNote) -> None:
     """Note an import before its first object is put."""
     IMPORT_NOTES.at(archive, _stream(note.topic)).update(lambda noted: noted or note)
+
+
+def note_positions(archive: Archive, cluster_id: str, positions: GroupOffsets) -> None:
+    """Add positions to those of the newest snapshot, in a snapshot of now."""
+    newest = next(SnapshotReader(archive, LAST_LONG, log.warning).newest_first(), None)
+    groups, missing = (
+        _joined({} if newest is None else _plain(newest), positions),
+        () if newest is None else newest.missing,
+    )
+    now_ms = machine_now_ms()
+
+    def decide(_: Fact | None) -> Fact | None:
+        if newest is not None and groups == _plain(newest):
+            return None
+        return {
+            "format": FACT_FORMAT,
+            "cluster_id": cluster_id,
+            "time_ms": now_ms,
+            "duration_ms": 0,
+            "groups": groups,
+            "missing": [*missing],
+        }
+
+    append_fact(archive, f"{STREAM}/{datetime.fromtimestamp(now_ms / 1000, UTC):%Y-%m-%d}", decide)
+
+
+def _plain(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the groups of a snapshot as it is written."""
+    return {
+        group: {
+            topic: {
+                str(partition): {"offset": one.offset}
+                | ({"leader_epoch": one.leader_epoch} if one.leader_epoch >= 0 else {})
+                | ({"metadata": one.metadata} if one.metadata else {})
+                for partition, one in partitions.items()
+            }
+            for topic, partitions in topics.items()
+        }
+        for group, topics in snapshot.groups.items()
+    }
+
+
+def _joined(groups: Mapping[str, Any], positions: GroupOffsets) -> dict[str, Any]:
+    """Return the groups of a snapshot with the positions in imported topics in place of their own there."""
+    joined = {group: dict(topics) for group, topics in groups.items()}
+    for group, topics in positions.items():
+        for topic, partitions in topics.items():
+            joined.setdefault(group, {})[topic] = {str(one): {"offset": offset} for one, offset in partitions.items()}
+    return joined
 
 
 def _stream(topic: str) -> str:

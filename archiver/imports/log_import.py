@@ -1,54 +1,34 @@
-"""Imports log directories of Kafka brokers (`archiver import kafka-log`).
+"""Plans imports of log directories of Kafka brokers (`archiver import kafka-log`): scans all logs, and chooses replicas."""
 
-Order of effects: read the directories → scan all logs → choose replicas → refuse → (dry run ends) → note cluster, import and
-topic → import the partitions → add the objects to the index.
-"""
-
-import hashlib
-import logging
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import MOST_OFFSET
-from archiver.archive.index.index_generations import append_to_index
-from archiver.archive.notes.topic_changes import record_topic
-from archiver.archive.notes.topics import PartitionSource, read_cluster, read_topic, record_cluster
-from archiver.archive.segments.probe import probe_store
-from archiver.backup.partition.segment_sink import SegmentSink
-from archiver.errors import ArchiverError, StrangerError, UsageError
-from archiver.imports.import_note import ImportNote, describe_file, is_same_import, note_import
+from archiver.errors import UsageError
+from archiver.imports.import_run import ImportPlan, ImportRequest, made_topic_id
 from archiver.imports.log_directory import LogDirectory, PartitionFolder, read_log_directory
 from archiver.imports.log_scan import ScannedLog, scan_log
-from archiver.imports.partition_import import Hole, ImportedPartition, PartitionImport, steps
-
-log = logging.getLogger(__name__)
+from archiver.imports.partition_fill import Hole, PartitionFill
+from archiver.imports.partition_import import PartitionImport, steps
+from archiver.process.output.text import spell_count
 
 _KIND: Final = "kafka-log"
-_MANY_ENTRIES: Final = 2_000  # of the index: so many are written into one file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogImportRequest:
-    """What to import, and how."""
+class LogImportRequest(ImportRequest):
+    """What to import of log directories, and how."""
 
-    sources: Sequence[Path]
-    wanted: Callable[[str], bool] = lambda _: True
-    renames: Mapping[str, str] = field(default_factory=dict)
-    cluster_id: str = ""  # empty: as meta.properties has it
     deleted: bool = False
     committed_only: bool = False
     takes_undecided: bool = False
-    shard: int = 1  # of `shards`: the partitions that this process imports
-    shards: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedPartition:
-    """The replica to import of one partition."""
+class PlannedLog:
+    """The replica to import of one partition (a PlannedPartition)."""
 
     log: ScannedLog
     topic: str  # its name in the archive
@@ -58,29 +38,60 @@ class PlannedPartition:
     has_no_checkpoint: bool = False  # so with --committed-only nothing is imported
 
     @property
-    def holes(self) -> list[Hole]:
+    def partition(self) -> int:
+        return self.log.folder.partition
+
+    @property
+    def place(self) -> str:
+        return str(self.log.folder.path)
+
+    @property
+    def files(self) -> Sequence[Path]:
+        return [one.path for one in self.log.folder.files]
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        return self.log.first, min(self.log.next, self.until)
+
+    @property
+    def holes(self) -> Sequence[Hole]:
         found = steps(self.log, until=self.until, takes_undecided=self.takes_undecided)
         return [step for step in found if isinstance(step, Hole)]
 
+    @property
+    def notes(self) -> Sequence[str]:
+        replicated_to = self.log.folder.replicated_to
+        if replicated_to is None or not replicated_to < self.log.next <= self.until:
+            return ()
+        behind = spell_count(self.log.next - replicated_to, "offset")
+        name = f"{self.topic}-{self.partition}"
+        why = "not known to be committed (--committed-only leaves them out)"
+        return (f"{name}: {behind} from {replicated_to} on are {why}",)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogImportPlan:
-    """Everything that an import would do."""
+    @property
+    def problems(self) -> Sequence[str]:
+        name, found = f"{self.topic}-{self.partition}", list[str]()
+        if self.has_no_checkpoint:
+            found.append(
+                f"{name}: its broker noted no replication-offset-checkpoint, so --committed-only imports nothing of it"
+            )
+        if self.log.cut_bytes:
+            found.append(f"{name}: the last {self.log.cut_bytes:,} bytes of its last file are no whole batch")
+        return found
 
-    cluster_id: str
-    partitions: Sequence[PlannedPartition]
-    skipped: Sequence[str]
+    @property
+    def details(self) -> Mapping[str, Any]:
+        return {
+            "replicated_to": self.log.folder.replicated_to,
+            "damaged": [[str(one.file), one.start, one.end] for one in self.log.damages],
+            "cut_bytes": self.log.cut_bytes,
+        }
+
+    def fill(self, fill: PartitionFill) -> None:
+        PartitionImport(self.log, fill).run(until=self.until, takes_undecided=self.takes_undecided)
 
 
-@dataclass(slots=True, kw_only=True)
-class LogImportResult:
-    """What an import did. Without `partitions` it was a dry run."""
-
-    plan: LogImportPlan
-    partitions: list[ImportedPartition] = field(default_factory=list)
-
-
-def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> LogImportPlan:
+def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> ImportPlan:
     """Scan all logs, and choose a replica of each partition. Raises UsageError for input that contradicts itself."""
     found = [read_log_directory(source, deleted=request.deleted) for source in request.sources]
     cluster_id = request.cluster_id or _one_cluster(found)
@@ -89,23 +100,19 @@ def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> Log
         for folder in directory.folders:
             if request.wanted(folder.topic):
                 replicas.setdefault((folder.topic, folder.partition), []).append(folder)
-    if not replicas:
-        raise UsageError(f"{', '.join(map(str, request.sources))}: no topic there matches --topics")
-    if request.deleted and (kept := sorted({topic for topic, _ in replicas} - request.renames.keys())):
+    names = request.names({topic for topic, _ in replicas})
+    if request.deleted and (kept := sorted(names.keys() - request.renames.keys())):
         raise UsageError(
             f"--deleted: topic {kept[0]} needs another name, for one of its own may be archived later: --rename {kept[0]}=NAME"
         )
-    names = {topic: request.renames.get(topic, topic) for topic, _ in replicas}
-    if len(set(names.values())) < len(names):
-        raise UsageError("--rename: two topics would get one name")
     ids = {topic: _topic_id(topic, cluster_id, replicas) for topic in names}
-    chosen: list[PlannedPartition] = []
+    chosen: list[PlannedLog] = []
     for (topic, number), folders in sorted(replicas.items()):
         report(f"scanning {topic}-{number}")
         scanned = _best([scan_log(folder) for folder in folders])
         committed = scanned.first if scanned.folder.replicated_to is None else scanned.folder.replicated_to
         chosen.append(
-            PlannedPartition(
+            PlannedLog(
                 log=scanned,
                 topic=names[topic],
                 topic_id=ids[topic],
@@ -114,118 +121,8 @@ def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> Log
                 has_no_checkpoint=request.committed_only and scanned.folder.replicated_to is None,
             )
         )
-    return LogImportPlan(
-        cluster_id=cluster_id, partitions=chosen, skipped=[line for one in found for line in one.skipped]
-    )
-
-
-def run_import(
-    plan: LogImportPlan,
-    request: LogImportRequest,
-    sink: SegmentSink,
-    wait: Callable[[float], object],
-    report: Callable[[str], None],
-) -> LogImportResult:
-    """Carry out a plan. The result has an error for each partition that failed; the others are whole."""
-    result, archive = LogImportResult(plan=plan), sink.archive
-    notes = check_archive(archive, plan)
-    probe_store(archive)
-    record_cluster(archive, plan.cluster_id)
-    for note in notes:
-        note_import(archive, note)
-    lives = {note.topic: _record(archive, plan, note.topic) for note in notes}
-    for index, one in enumerate(plan.partitions):
-        if index % request.shards != request.shard - 1:
-            continue
-        source = PartitionSource(
-            topic=one.topic,
-            partition=one.log.folder.partition,
-            life=lives[one.topic],
-            topic_id=one.topic_id,
-            cluster_id=plan.cluster_id,
-        )
-        report(f"importing {source}")
-        result.partitions.append(_import_one(one, source, request, sink, wait))
-        if len(sink.fresh) >= _MANY_ENTRIES:
-            _index(sink)
-    _index(sink)
-    return result
-
-
-def _index(sink: SegmentSink) -> None:
-    """Add the new objects to the index. It is a cache: a failure costs readers a request for each object."""
-    try:
-        append_to_index(sink.archive, sink.fresh.take())
-    except ArchiverError as error:
-        log.warning("the index of facts is not written, which makes readers slower: %s", error)
-
-
-def check_archive(archive: Archive, plan: LogImportPlan) -> Sequence[ImportNote]:
-    """Return the notes of an import. Raises an error if the archive is another cluster's, or has a topic from elsewhere."""
-    notes = _notes(plan)
-    owner = read_cluster(archive)
-    if owner not in {None, plan.cluster_id}:
-        raise StrangerError(
-            f"this archive belongs to cluster {owner}, and the logs are of {plan.cluster_id}; give each cluster its own"
-            " prefix in storage.url"
-        )
-    for note in notes:
-        if not is_same_import(archive, note) and read_topic(archive, note.topic) is not None:
-            raise UsageError(
-                f"{note.topic}: is in the archive already; an import fills only a topic that is not. Import it under another"
-                f" name: --rename {note.topic}=NAME"
-            )
-    return notes
-
-
-def _import_one(
-    one: PlannedPartition,
-    source: PartitionSource,
-    request: LogImportRequest,
-    sink: SegmentSink,
-    wait: Callable[[float], object],
-) -> ImportedPartition:
-    try:
-        work = PartitionImport(source, one.log, sink, wait)
-    except ArchiverError as error:
-        return ImportedPartition(source, error=str(error))
-    try:
-        work.run(until=one.until, takes_undecided=request.takes_undecided)
-    except ArchiverError as error:
-        work.report.error = str(error)
-    return work.report
-
-
-def _record(archive: Archive, plan: LogImportPlan, topic: str) -> int:
-    mine = [one for one in plan.partitions if one.topic == topic]
-    fact = record_topic(
-        archive,
-        topic=topic,
-        topic_id=mine[0].topic_id,
-        cluster_id=plan.cluster_id,
-        partitions=max(one.log.folder.partition for one in mine) + 1,
-        configs=None,
-    )
-    return fact.current.life
-
-
-def _notes(plan: LogImportPlan) -> list[ImportNote]:
-    """Describe the input of each topic."""
-    by_topic: dict[str, list[PlannedPartition]] = {}
-    for one in plan.partitions:
-        by_topic.setdefault(one.topic, []).append(one)
-    return [
-        ImportNote(
-            kind=_KIND,
-            topic=topic,
-            files=tuple(
-                describe_file(file.path, f"{one.log.folder.path.name}/{file.path.name}")
-                for one in some
-                for file in one.log.folder.files
-            ),
-        )
-        for topic, some in by_topic.items()
-    ]
+    skipped = [line for one in found for line in one.skipped]
+    return ImportPlan(kind=_KIND, cluster_id=cluster_id, partitions=chosen, notes=skipped)
 
 
 def _best(logs: Sequence[ScannedLog]) -> ScannedLog:
@@ -260,4 +157,4 @@ def _topic_id(topic: str, cluster_id: str, replicas: Mapping[tuple[str, int], Se
         )
     if ids:
         return next(iter(ids))
-    return urlsafe_b64encode(hashlib.sha256(f"{cluster_id}/{topic}".encode()).digest()[:16]).decode().rstrip("=")
+    return made_topic_id(cluster_id, topic)

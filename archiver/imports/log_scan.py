@@ -6,7 +6,6 @@
 3. Transactions are decided by their markers. One without a marker, or with damage before it, is undecided.
 """
 
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -24,6 +23,7 @@ from archiver.codec.kernels import messages as message_kernels
 from archiver.codec.kernels.varint import read_long
 from archiver.errors import CorruptBatchError
 from archiver.imports.log_directory import LogFile, PartitionFolder, is_swap
+from archiver.imports.mapped_file import map_file
 
 PIECE_BYTES: Final = 16 * 1024 * 1024  # of a file that is scanned, and handed to the writer, at once
 _SEARCHED_BYTES: Final = 1024 * 1024
@@ -133,12 +133,6 @@ def _in_use(files: tuple[LogFile, ...]) -> list[LogFile]:
     """Leave out the files that a finished file of the cleaner replaces."""
     replaced = [(swap.base, _last_offset(swap)) for swap in files if is_swap(swap)]
     return [file for file in files if is_swap(file) or not any(base <= file.base <= last for base, last in replaced)]
-
-
-def map_file(path: Path) -> Bytes:
-    """Return the bytes of a file, which are read when they are used. The mapping ends with the last reference."""
-    with path.open("rb") as opened:
-        return np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
 def _last_offset(file: LogFile) -> int:

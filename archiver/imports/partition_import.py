@@ -1,37 +1,22 @@
-"""Imports one scanned log: hands its valid batches to a partition writer, and notes holes for everything else.
-
-Order of effects: read the archive's end, then per piece of the log: note holes, take, put. A killed import is run again, and
-continues behind its last object.
-"""
+"""Imports one scanned log: hands its valid batches to a partition writer, and notes holes for everything else."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from archiver.archive.format.layout import MOST_OFFSET
-from archiver.archive.index.archived_end import position_of
-from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.partition.fetched_batches import Fetch
-from archiver.backup.partition.partition_writer import PartitionWriter, PutLaterError, Written
-from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.codec.batch import whole_batches
 from archiver.codec.frame import Bytes
 from archiver.codec.kernels import batches as columns
-from archiver.errors import CorruptBatchError, CorruptSegmentError
+from archiver.errors import CorruptBatchError
 from archiver.imports.log_directory import LogFile
-from archiver.imports.log_scan import Batch, Damage, Piece, ScannedLog, map_file
-
-
-class Hole(NamedTuple):
-    """Offsets that the import leaves out, up to `until`, which is exclusive."""
-
-    until: int
-    cause: HoleCause
-    why: str
+from archiver.imports.log_scan import Batch, Damage, Piece, ScannedLog
+from archiver.imports.mapped_file import map_file
+from archiver.imports.partition_fill import Hole, PartitionFill
 
 
 class Slice(NamedTuple):
@@ -41,18 +26,6 @@ class Slice(NamedTuple):
     start: int
     end: int
     next: int  # the offset behind them
-
-
-@dataclass(slots=True)
-class ImportedPartition:
-    """What came of one partition."""
-
-    source: PartitionSource
-    written: Written = field(default_factory=Written)
-    holes: list[Hole] = field(default_factory=list)
-    from_offset: int = 0
-    next: int = 0
-    error: str = ""
 
 
 def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = False) -> Iterator[Hole | Slice]:
@@ -103,32 +76,22 @@ def _below(piece: Piece, until: int) -> Piece:
 class PartitionImport:
     """Carries out the steps of one partition."""
 
-    def __init__(
-        self, source: PartitionSource, log: ScannedLog, sink: SegmentSink, wait: Callable[[float], object]
-    ) -> None:
-        end = position_of(sink.archive, source.topic, source.life, source.partition)
-        self.report = ImportedPartition(source, from_offset=end.next)
+    def __init__(self, log: ScannedLog, fill: PartitionFill) -> None:
         self._log = log
-        self._sink = sink
-        self._wait = wait
-        self._writer = PartitionWriter(
-            source, end, sink, silences=sink.silence_counter.silences, written=self.report.written
-        )
+        self._fill = fill
+        self._writer = fill.writer
         self._aborted = sorted(log.aborted, key=lambda one: one.first)
         self._file: LogFile | None = None
         self._content: Bytes = np.empty(0, np.uint8)
 
     def run(self, *, until: int = MOST_OFFSET, takes_undecided: bool = False) -> None:
         """Import the log from the archive's end on."""
-        writer = self._writer
         for step in steps(self._log, until=until, takes_undecided=takes_undecided):
             if isinstance(step, Slice):
-                if step.next > writer.position:
+                if step.next > self._writer.position:
                     self._take(step)
-            elif step.until > writer.position:
-                self._skip(step)
-        self._flush()
-        self.report.next = writer.position
+            elif step.until > self._writer.position:
+                self._fill.skip(step)
 
     def _take(self, step: Slice) -> None:
         if self._file is not step.file:
@@ -145,7 +108,7 @@ class PartitionImport:
             except CorruptBatchError as error:
                 rest = self._behind_broken(records, error, step.next)
             if self._writer.is_due:
-                self._flush()
+                self._fill.put()
 
     def _aborted_until(self, end: int) -> tuple[tuple[int, int], ...]:
         """Return the aborted transactions that may have records between the writer's position and an offset."""
@@ -162,7 +125,9 @@ class PartitionImport:
         if index >= table.shape[1]:
             raise error
         last, start, size = table[[columns.LAST_OFFSET, columns.START, columns.SIZE], index].tolist()
-        self._skip(Hole(last + 1, HoleCause.UNREADABLE, f"a batch of {self._file.path if self._file else ''}: {error}"))
+        self._fill.skip(
+            Hole(last + 1, HoleCause.UNREADABLE, f"a batch of {self._file.path if self._file else ''}: {error}")
+        )
         left = records[start + size :]
         if not len(left):
             return None
@@ -172,21 +137,3 @@ class PartitionImport:
             aborted=self._aborted_until(end),
             follows=True,
         )
-
-    def _skip(self, hole: Hole) -> None:
-        self._writer.skip(hole.until, hole.cause, why=hole.why)
-        self.report.holes.append(hole)
-
-    def _flush(self) -> None:
-        """Put the segment, however often that takes; nothing else is taken meanwhile."""
-        position = self._writer.position
-        while self._writer.holds_records:
-            try:
-                self._writer.flush()
-            except PutLaterError as later:
-                self._wait(later.pause_s)
-        if self._writer.position != position:
-            raise CorruptSegmentError(
-                f"{self.report.source}: another writer has put an object of this partition meanwhile; stop it, and run the"
-                " same command again"
-            )

@@ -3,11 +3,14 @@
 import logging
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.block_budget import DecodingBudget
 from archiver.codec.avro import MOST_BLOCK_BYTES
 from archiver.codec.batch import DecodedBatches, Scratch, decode_batches, first_batch_bytes, whole_batches
-from archiver.codec.frame import Column, Longs
+from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.kernels.batches import BASE_OFFSET, LEADER_EPOCH
 from archiver.errors import CorruptBatchError, LargeBatchError
 
@@ -49,11 +52,15 @@ def decode_for_archive(
     for frame in decoded.frames():
         if len(frame.body) * _AVRO_OF_HEADERS <= MOST_BLOCK_BYTES:
             break
-        headers = frame.column(Column.HEADER_LENGTH)
-        sizes = sum(frame.column(column).clip(0) for column in (Column.KEY_LENGTH, Column.VALUE_LENGTH))
-        if len(frame) and int((sizes + _AVRO_OF_HEADERS * headers).max()) > MOST_BLOCK_BYTES:
+        if too_large_rows(frame).any():
             raise LargeBatchError(f"offset {position}: a record with headers that no reader of the archive would open")
     return decoded
+
+
+def too_large_rows(frame: Frame) -> npt.NDArray[np.bool_]:
+    """Return which records no reader of the archive would open."""
+    sizes = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH]].clip(0).sum(axis=0)
+    return np.asarray(sizes + _AVRO_OF_HEADERS * frame.column(Column.HEADER_LENGTH) > MOST_BLOCK_BYTES)
 
 
 def report_oddities(source: PartitionSource, position: int, decoded: DecodedBatches) -> None:

@@ -243,6 +243,17 @@ class PartitionWriter:
         )
         return decoded.source_bytes
 
+    def take_frame(self, frame: Frame, row: int) -> int:
+        """Take rows that no broker sent, from `row` on, until a segment is due. Returns the first row not taken."""
+        while row < len(frame) and not self.is_due:
+            segment = self._segment(frame, row)
+            after = segment.append(frame, row)
+            columns = frame.table[[Column.KEY_LENGTH, Column.VALUE_LENGTH, Column.HEADER_LENGTH], row:after]
+            row = after
+            self.position, self.leader_epoch = segment.next, -1
+            self._coverage.cover(self.position, leader_epoch=-1, source_bytes=int(columns.clip(0).sum()))
+        return row
+
     def skip(
         self, first_kept_offset: int, cause: HoleCause = HoleCause.EXPIRED, *, why: str = "", is_news: bool = True
     ) -> None:

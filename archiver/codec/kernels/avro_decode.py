@@ -69,6 +69,14 @@ def _read_map(body: Bytes, position: int, end: int, target: Bytes, used: int) ->
         return position, used, headers, ALL_READ
     if branch != PRESENT:
         return broken, used, headers, BRANCH_UNKNOWN
+    return read_map_blocks(body, position, end, target, used)
+
+
+@inner
+def read_map_blocks(body: Bytes, position: int, end: int, target: Bytes, used: int) -> tuple[int, int, int, int]:
+    """Read a map of bytes as headers. Returns (position, bytes used of the target, headers, problem)."""
+    headers = np.int64(0)
+    broken = np.int64(BROKEN)
     while True:
         count, position = read_count(body, position, end)
         if position < 0 or count > end - position:

@@ -7,43 +7,15 @@ from typing import Any
 import pytest
 
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.layout import Layout
 from archiver.archive.notes.topics import read_topic
-from archiver.archive.segments.segment_writer import SegmentLimits
-from archiver.archive.segments.spool import Spool
-from archiver.backup.partition.segment_sink import SegmentSink
-from archiver.backup.reports.ledger import NO_LEDGER
 from archiver.errors import StoreTemporaryError, StrangerError, UsageError
-from archiver.imports.log_import import LogImportRequest, LogImportResult, plan_import, run_import
-from archiver.process.running.silence import SilenceCounter
+from archiver.imports.import_run import ImportResult, run_import
+from archiver.imports.log_import import LogImportRequest, plan_import
+from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
 from tests.support.log_directories import LogDirectory, batch, in_transaction, marker
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import Oddities, batch_of, encode
-
-ARCHIVE = Layout("p")
-
-
-class Died(BaseException):
-    """The process ends here."""
-
-
-class MortalStore(MemoryStore):
-    """Dies at the put of that number, before or after it."""
-
-    def __init__(self, dies_at: int, *, is_put: bool) -> None:
-        super().__init__()
-        self._left = dies_at
-        self._is_put = is_put
-
-    def put_if_absent(self, *arguments: Any, **named: Any) -> str | None:  # noqa: ANN401 - as the store's
-        self._left -= 1
-        if self._left == 0 and not self._is_put:
-            raise Died
-        etag = super().put_if_absent(*arguments, **named)
-        if self._left == 0:
-            raise Died
-        return etag
 
 
 class Site:
@@ -52,25 +24,12 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.first, self.second = LogDirectory(folder / "first"), LogDirectory(folder / "second")
         self.store = MemoryStore()
-        self._spool = Spool(folder / "spool")
-        (folder / "spool").mkdir()
+        self._spool = folder / "spool"
 
-    def run(self, *sources: LogDirectory, **asked: Any) -> LogImportResult:  # noqa: ANN401 - of a request
+    def run(self, *sources: LogDirectory, **asked: Any) -> ImportResult:  # noqa: ANN401 - of a request
         request = LogImportRequest(sources=[one.path for one in sources or (self.first,)], **asked)
-        sink = SegmentSink(
-            archive=Archive(self.store, ARCHIVE),
-            limits=SegmentLimits(uncompressed_bytes=0, records=2),
-            age_s=1e9,
-            spool=self._spool,
-            clock=lambda: 0.0,
-            silence_counter=SilenceCounter(1e9),
-            ledger=NO_LEDGER,
-        )
+        sink = small_sink(self.store, self._spool)
         return run_import(plan_import(request, lambda _: None), request, sink, lambda _: None, lambda _: None)
-
-    def bases(self, partition: int = 0) -> list[int]:
-        keys = (ARCHIVE.parse_segment(key) for key in sorted(self.store.objects))
-        return [key.base for key in keys if key is not None and key.partition == partition]
 
 
 @pytest.fixture
@@ -85,7 +44,7 @@ def site(tmp_path: Path) -> Site:
 def test_a_log_becomes_segments_of_its_topic(site: Site) -> None:
     (done,) = site.run().partitions
     assert (done.written.records, done.from_offset, done.next, done.error) == (6, 0, 6, "")
-    assert site.bases() == [0, 2, 4]
+    assert bases(site.store) == [0, 2, 4]
     fact = read_topic(Archive(site.store, ARCHIVE), "orders")
     assert fact is not None
     assert (fact.cluster_id, fact.current.topic_id, fact.partitions) == ("C1", "T1", 1)
@@ -104,10 +63,6 @@ def test_a_killed_import_is_continued(site: Site, *, is_put: bool) -> None:
         assert site.store.objects.keys() - index_files(site.store) == whole.keys() - index_files(MemoryStore()) - {
             key for key in whole if "/index/" in key
         }
-
-
-def index_files(store: MemoryStore) -> set[str]:
-    return {key for key in store.objects if "/index/" in key}
 
 
 def test_the_replica_of_the_highest_epoch_is_chosen_then_the_longest(site: Site) -> None:
@@ -131,7 +86,7 @@ def test_the_begin_of_a_log_is_a_hole(site: Site) -> None:
     site.first.write(40, batch(40))
     (done,) = site.run().partitions
     assert [(hole.until, str(hole.cause)) for hole in done.holes] == [(40, "expired")]
-    assert site.bases() == [0]
+    assert bases(site.store) == [0]
 
 
 def test_damage_and_missing_files_are_holes(site: Site) -> None:
@@ -240,7 +195,7 @@ def test_a_busy_store_costs_no_record(site: Site) -> None:
     site.store = BusyStore(2, 3, 5)
     (done,) = site.run().partitions
     assert (done.written.records, done.holes, done.error) == (6, [], "")
-    assert site.bases() == [0, 2, 4]
+    assert bases(site.store) == [0, 2, 4]
 
 
 def broken(content: bytes) -> bytes:

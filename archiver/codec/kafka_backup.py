@@ -1,0 +1,135 @@
+"""Decodes segment files of itadventurer/kafka-backup to frames. `archiver import kafka-backup` uses it.
+
+A segment is a file of records, and an index with an entry for each record that the tool has confirmed. After a kill, records
+without an entry may stand behind the last confirmed one, whole or cut. They come again behind them, or in the next file.
+"""
+
+from collections.abc import Generator, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from archiver.codec.batch import MOST_FETCHED_ROWS
+from archiver.codec.frame import Bytes, Column, Frame, Longs
+from archiver.codec.kernels import kafka_backup as kernels
+
+NO_OFFSETS: Final = 0
+UNKNOWN_END: Final = -1
+_MOST_OFFSET: Final = 2**63 - 2
+
+
+class Damage(NamedTuple):
+    """Bytes of a segment file that are not imported, and why."""
+
+    start: int
+    end: int
+    until: int  # offsets below are missing; UNKNOWN_END: up to the next file; NO_OFFSETS: none
+    why: str
+    is_confirmed: bool = True  # False: the tool had confirmed no record there
+
+
+class StoredSegments:
+    """Decodes the segment files of a partition, in their order. `last`: the highest offset that was read."""
+
+    def __init__(self) -> None:
+        self.last = -1
+        self.end = 0  # of the bytes that are decoded of the present file
+        self._promised = -1  # the last offset in the index of the present file; -1: it has none that could be believed
+        self._trusts_index = False
+        self._table = np.empty((len(Column), MOST_FETCHED_ROWS), np.int64)
+        self._headers = np.empty(kernels.FRAME_BYTES // 4, np.uint8)
+
+    def read(self, content: Bytes, index: Bytes, below: int = _MOST_OFFSET + 1) -> Iterator[Frame | Damage]:
+        """Yield the records and damages of a file, both with their first byte. A frame is valid until the next one is asked for.
+
+        `below`: the first offset of the next file.
+        """
+        state = np.zeros(kernels.STATE_SIZE, np.int64)
+        state[kernels.POSITION], state[kernels.END] = 1, len(content)
+        state[kernels.ENTRIES] = max(len(index) - 1, 0) // kernels.ENTRY_SIZE
+        state[kernels.INDEXED], state[kernels.CEILING] = -1, below
+        self._promised, self._trusts_index = (
+            _last_offset(index, int(state[kernels.ENTRIES])),
+            bool(state[kernels.ENTRIES]),
+        )
+        while True:
+            problem = yield from self._records(content, index, state)
+            entry, entries, position = state[[kernels.ENTRY, kernels.ENTRIES, kernels.POSITION]].tolist()
+            if entry == entries:
+                break
+            if problem == kernels.LEFTOVERS:
+                yield from self._leftovers(content, index, state, _entry(index, entry)[1])
+            elif problem == kernels.BAD_ENTRY:
+                offset, begin, _ = _entry(index, entry)
+                is_cut = begin == position and offset > self.last  # the file of records, perhaps
+                self._leave_index(state, self._promised if is_cut else -1)
+            else:
+                yield from self._behind_broken(content, index, state)
+        if self.last < self._promised:
+            yield Damage(
+                position, len(content), self._promised + 1, "records of the index are missing at the end of the file"
+            )
+        elif problem != kernels.OK:
+            until = NO_OFFSETS if self._trusts_index else UNKNOWN_END
+            yield Damage(position, len(content), until, "no whole record", is_confirmed=not self._trusts_index)
+
+    def _records(self, content: Bytes, index: Bytes, state: Longs) -> Generator[Frame | Damage, None, int]:
+        """Yield records up to a problem, which is returned."""
+        while True:
+            state[kernels.FLOOR] = self.last
+            rows, problem = kernels.index_stored(content, index, self._table, self._headers, state)
+            self.end = int(state[kernels.POSITION])
+            if rows:
+                self.last = int(self._table[Column.OFFSET, rows - 1])
+                table = np.ascontiguousarray(self._table[:, :rows])
+                yield Frame(body=content, header_body=self._headers, table=table)
+            if problem == kernels.NEEDS_ROOM:
+                self._headers = np.empty(int(state[kernels.NEEDED]), np.uint8)
+            elif problem != kernels.OK or not rows:
+                return int(problem)
+
+    def _leftovers(self, content: Bytes, index: Bytes, state: Longs, end: int) -> Iterator[Frame | Damage]:
+        """Yield the records before `end`, where that of the next index entry begins. Those that come again are left to it."""
+        inside = state.copy()
+        inside[kernels.END], inside[kernels.ENTRIES] = end, inside[kernels.ENTRY]
+        inside[kernels.CEILING] = min(int(inside[kernels.CEILING]), _entry(index, int(inside[kernels.ENTRY]))[0])
+        yield from self._records(content, index, inside)
+        state[kernels.POSITION] = end
+
+    def _behind_broken(self, content: Bytes, index: Bytes, state: Longs) -> Iterator[Frame | Damage]:
+        """Continue behind an index entry whose record is not where it says."""
+        entry, start = state[[kernels.ENTRY, kernels.POSITION]].tolist()
+        offset, begin, length = _entry(index, entry)
+        found = int(kernels.find_record(content, start + 1, begin + length, offset))
+        if found >= 0:  # the entry for the first record after a kill may cover leftovers before it
+            yield from self._leftovers(content, index, state, found)
+            state[kernels.PASSED] = found - begin
+            return
+        good, is_good = kernels.next_entry(content, index, entry, int(state[kernels.ENTRIES]), self.last)
+        if not is_good and good < state[kernels.ENTRIES]:
+            self._leave_index(state, -1)
+            return
+        before, *place = _entry(index, good - 1)
+        before = min(before, int(state[kernels.CEILING]) - 1)
+        end = _entry(index, good)[1] if is_good else sum(place)
+        yield Damage(start, end, before + 1, "not the records of the index")
+        self.last = max(self.last, before)
+        state[kernels.ENTRY], state[kernels.POSITION] = good, end
+        state[kernels.INDEXED], state[kernels.PASSED] = before, 0
+
+    def _leave_index(self, state: Longs, promised: int) -> None:
+        """Read on without the index, but for its last offset."""
+        state[kernels.ENTRIES], self._promised, self._trusts_index = state[kernels.ENTRY], promised, False
+
+
+def _entry(index: Bytes, entry: int) -> list[int]:
+    """Return offset, position and length in an index entry."""
+    at = 1 + kernels.ENTRY_SIZE * entry
+    found: list[int] = np.frombuffer(index[at : at + kernels.ENTRY_SIZE].tobytes(), ">i8").tolist()
+    return found
+
+
+def _last_offset(index: Bytes, entries: int) -> int:
+    """Return the offset of the last index entry; -1 if there is none, or if it cannot be one."""
+    offset = _entry(index, entries - 1)[0] if entries else -1
+    return offset if offset <= _MOST_OFFSET else -1

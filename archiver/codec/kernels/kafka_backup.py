@@ -1,0 +1,194 @@
+"""Kernels for the files of itadventurer/kafka-backup: index the records of a segment file, and write them.
+
+A record, big-endian: offset int64, kind of its time int32 (-1 none, 0 CreateTime, 1 LogAppendTime, -2 CreateTime without a
+time), the time int64 for kinds 0 and 1, key length int32 (-1 null), key, value length, value, number of headers int32, and for
+each header its key length, key, value length (-1 null), value. An index entry: offset, position, length, int64 each.
+"""
+
+import numpy as np
+from numba import types
+
+from archiver.codec.frame import Bytes, Longs
+from archiver.codec.kernels.batches import big_endian
+from archiver.codec.kernels.jit import BYTES, LONG, LONGS, READ_ONLY_BYTES, TABLE, inner, kernel
+from archiver.codec.kernels.varint import copy_bytes, write_varint
+
+MAGIC = 1  # the first byte of every file
+ENTRY_SIZE = 24
+FRAME_BYTES = 4 * 1024 * 1024  # of records in one frame, but for a larger one
+_SMALLEST = 24  # a record without a time, key, value and headers
+_MOST_OFFSET = 2**63 - 2
+_NONE = -1
+_NO_CREATE_TIME = -2
+
+# Why index_stored ended before the last record.
+OK, BAD_ENTRY, LEFTOVERS, NO_RECORD, NOT_RISING, NEEDS_ROOM = range(6)
+
+# Its state: the next byte and the end; the next index entry, their number, the offset of the one before, and how many bytes to
+# pass over at the beginning of its record; offsets must be above FLOOR and below CEILING; NEEDED: bytes of header room.
+POSITION, END, ENTRY, ENTRIES, INDEXED, PASSED, FLOOR, CEILING, NEEDED = range(9)
+STATE_SIZE = 9
+
+
+@inner
+def _int(source: Bytes, position: int) -> int:
+    return np.int64(np.int32(big_endian(source, position, 4)))
+
+
+@inner
+def _blob(source: Bytes, position: int, end: int) -> tuple[int, int, int]:
+    """Return (start, length or -1, position after it) of a key or value; the position is -1 if it is broken."""
+    broken = np.int64(-1)
+    if end - position < 4:
+        return broken, broken, broken
+    length = _int(source, position)
+    start = position + 4
+    if length < _NONE or length > end - start:
+        return broken, broken, broken
+    return start, length, start + max(length, 0)
+
+
+@inner
+def _header_end(source: Bytes, position: int, end: int) -> int:
+    """Return the position after a header; -1 if it is broken."""
+    _, key_length, position = _blob(source, position, end)
+    if position < 0 or key_length < 0:
+        return np.int64(-1)
+    _, _, position = _blob(source, position, end)
+    return position
+
+
+@inner
+def _fill(source: Bytes, position: int, end: int, row: Longs) -> int:
+    """Fill a row of a frame's table from a record; its headers are where they are in the source. Returns the record's end, or -1."""
+    broken = np.int64(-1)
+    if end - position < _SMALLEST:
+        return broken
+    row[0] = big_endian(source, position, 8)
+    kind = _int(source, position + 8)
+    position += 12
+    if row[0] < 0 or row[0] > _MOST_OFFSET or kind < _NO_CREATE_TIME or kind > 1:
+        return broken
+    row[1], row[2] = _NONE, max(kind, _NONE)
+    if kind >= 0:
+        if end - position < 8:
+            return broken
+        row[1] = big_endian(source, position, 8)
+        position += 8
+    if kind == _NO_CREATE_TIME:
+        row[2] = 0
+    row[3], row[4], position = _blob(source, position, end)
+    if position < 0:
+        return broken
+    row[5], row[6], position = _blob(source, position, end)
+    if position < 0 or end - position < 4:
+        return broken
+    count = _int(source, position)
+    position += 4
+    row[7], row[9] = position, count
+    if count < 0 or count > (end - position) // 8:
+        return broken
+    for _ in range(count):
+        position = _header_end(source, position, end)
+        if position < 0:
+            return broken
+    row[8] = position - row[7]
+    return position
+
+
+@inner
+def _move_headers(source: Bytes, row: Longs, headers: Bytes, used: int) -> int:
+    """Write a record's headers as frames have them, and point the row at them. Returns the bytes used."""
+    position, end = row[7], row[7] + row[8]
+    row[7] = used
+    for _ in range(row[9]):
+        for is_value in range(2):
+            start, length, position = _blob(source, position, end)
+            used = write_varint(headers, used, length)
+            if length > 0 or is_value == 0:
+                used = copy_bytes(headers, used, source, start, length)
+    row[8] = used - row[7]
+    return used
+
+
+@kernel(types.UniTuple(LONG, 2)(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, BYTES, LONGS))
+def index_stored(source: Bytes, index: Bytes, table: Longs, headers: Bytes, state: Longs) -> tuple[int, int]:
+    """Fill the table with the next records. Returns (records, why it ended).
+
+    Records that the index has must be where, and as long as, it says. Ends behind the last one, or when table or headers are
+    full.
+    """
+    rows, used, problem = np.int64(0), np.int64(0), np.int64(OK)
+    first = state[POSITION]
+    row = np.zeros(10, np.int64)
+    while rows < table.shape[1]:
+        start, end, offset = state[POSITION], state[END], np.int64(-1)
+        is_indexed = state[ENTRY] < state[ENTRIES]
+        if is_indexed:
+            at = 1 + ENTRY_SIZE * state[ENTRY]
+            offset, begin, length = (
+                big_endian(index, at, 8),
+                big_endian(index, at + 8, 8),
+                big_endian(index, at + 16, 8),
+            )
+            if begin < 0 or offset <= state[INDEXED] or length < _SMALLEST or length > end - begin:
+                problem = np.int64(BAD_ENTRY)
+                break
+            if begin + state[PASSED] != start:
+                problem = np.int64(LEFTOVERS if begin > start and not state[PASSED] else BAD_ENTRY)
+                break
+            end = begin + length
+        elif start >= end:
+            break
+        after = _fill(source, start, end, row)
+        if after < 0 or (is_indexed and (after != end or row[0] != offset)):
+            problem = np.int64(NO_RECORD)
+            break
+        if row[0] <= state[FLOOR] or row[0] >= state[CEILING]:
+            problem = np.int64(NOT_RISING)
+            break
+        if rows > 0 and after - first > FRAME_BYTES:
+            break
+        needed = (
+            row[8] + 2 * row[9]
+        )  # a length takes at most ten bytes in both spellings of a header, of which eight are here
+        if needed > len(headers) - used:
+            if rows == 0:
+                problem, state[NEEDED] = np.int64(NEEDS_ROOM), needed
+            break
+        used = _move_headers(source, row, headers, used)
+        table[:, rows] = row
+        rows += 1
+        state[POSITION], state[FLOOR] = after, row[0]
+        if is_indexed:
+            state[ENTRY], state[INDEXED], state[PASSED] = state[ENTRY] + 1, row[0], np.int64(0)
+    return rows, problem
+
+
+@kernel(LONG(READ_ONLY_BYTES, LONG, LONG, LONG))
+def find_record(source: Bytes, start: int, end: int, offset: int) -> int:
+    """Return where a record of this offset begins that ends exactly at `end`; -1: nowhere from `start` on."""
+    row = np.zeros(10, np.int64)
+    for position in range(start, end - _SMALLEST + 1):
+        if big_endian(source, position, 8) == offset and _fill(source, position, end, row) == end:
+            return np.int64(position)
+    return np.int64(-1)
+
+
+@kernel(types.UniTuple(LONG, 2)(READ_ONLY_BYTES, READ_ONLY_BYTES, LONG, LONG, LONG))
+def next_entry(source: Bytes, index: Bytes, entry: int, entries: int, floor: int) -> tuple[int, int]:
+    """Return the first entry behind `entry` with a record as the index has it, and 1; or the first one that cannot be, and 0.
+
+    The record must be above the offset `floor`.
+    """
+    row = np.zeros(10, np.int64)
+    before = big_endian(index, 1 + ENTRY_SIZE * entry, 8)
+    for one in range(entry + 1, entries):
+        at = 1 + ENTRY_SIZE * one
+        offset, begin, length = big_endian(index, at, 8), big_endian(index, at + 8, 8), big_endian(index, at + 16, 8)
+        if begin < 0 or offset <= before or length < _SMALLEST or length > len(source) - begin:
+            return np.int64(one), np.int64(0)
+        if offset > floor and _fill(source, begin, begin + length, row) == begin + length and row[0] == offset:
+            return np.int64(one), np.int64(1)
+        before = offset
+    return np.int64(entries), np.int64(0)

@@ -1,0 +1,185 @@
+"""Finds the partitions in a target directory of itadventurer/kafka-backup, and reads their segment files in order."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from archiver.archive.segments.segment_facts import HoleCause
+from archiver.codec.frame import Bytes, Column, Frame
+from archiver.codec.kafka_backup import UNKNOWN_END, Damage, StoredSegments
+from archiver.codec.kernels.kafka_backup import MAGIC
+from archiver.errors import UsageError
+from archiver.imports.foreign_import import ForeignPartition
+from archiver.imports.mapped_file import MappedFile
+from archiver.imports.partition_fill import NO_OFFSETS, Hole
+
+RECORDS: Final = "segment_partition_{:03}_from_offset_{:010}_records"
+INDEX: Final = "segment_partition_{:03}_from_offset_{:010}_index"
+PARTITION_INDEX: Final = "index_partition_{:03}"
+GROUPS: Final = "consumer_offsets_partition_{:03}"
+_SEGMENT: Final = re.compile(r"segment_partition_(\d{3,10})_from_offset_(\d{10,19})_(records|index)")
+_LISTED: Final = re.compile(r"segment_partition_(\d{3,10})_from_offset_(\d{10,19})")
+_MOST_BYTES: Final = 64 * 1024 * 1024  # of a small file
+_MOST_OFFSET: Final = 2**63 - 2
+_NOTES: Final = (
+    "whether records of aborted transactions are among these is unknown (isolation.level of the sink's consumer)",
+    "the files have no checksums: changed bytes inside a key, a value or a header cannot be detected",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Segment:
+    """A segment file, named by the offset from which on it has records; with its index, if it has one."""
+
+    start: int
+    records: Path
+    index: Path
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in (self.records, self.index) if path.is_file()]
+
+
+def find_partitions(sources: Sequence[Path], wanted: Callable[[str], bool]) -> list[ForeignPartition]:
+    """Return the partitions of wanted topics. Raises UsageError for a folder that is no target directory."""
+    found: list[ForeignPartition] = []
+    for source in sources:
+        if not source.is_dir():
+            raise UsageError(f"{source}: is no directory; name the target.dir of a kafka-backup sink")
+        folders = {folder: _numbers(folder) for folder in sorted(source.iterdir()) if folder.is_dir()}
+        if not any(folders.values()):
+            raise UsageError(
+                f"{source}: no folder in it has segment files (such as orders/{RECORDS.format(0, 0)}); name the target.dir of a"
+                " kafka-backup sink"
+            )
+        for folder, numbers in folders.items():
+            if wanted(folder.name):
+                found += (_partition(folder, number, starts) for number, starts in sorted(numbers.items()))
+    return found
+
+
+def _numbers(folder: Path) -> Mapping[int, set[int]]:
+    """Return the partitions in a topic's folder, and from which offset each of its segments is."""
+    found: dict[int, set[int]] = {}
+    for path in folder.iterdir():
+        if name := _SEGMENT.fullmatch(path.name):
+            found.setdefault(int(name[1]), set()).add(int(name[2]))
+    return found
+
+
+def _partition(folder: Path, number: int, starts: set[int]) -> ForeignPartition:
+    listed = folder / PARTITION_INDEX.format(number)
+    starts = starts | {start for start in _listed_starts(listed, number) if start <= _MOST_OFFSET}
+    segments = [
+        _Segment(
+            start=start,
+            records=folder / RECORDS.format(number, start),
+            index=folder / INDEX.format(number, start),
+        )
+        for start in sorted(starts)
+    ]
+    files = [path for segment in segments for path in segment.files]
+    for path in files:
+        _check_magic(path)
+    groups = folder / GROUPS.format(number)
+    positions = _positions(groups)
+    return ForeignPartition(
+        topic=folder.name,
+        partition=number,
+        files=[*files, *(path for path in (listed, groups) if path.is_file())],
+        steps=lambda: _steps(segments, groups if positions is None else None),
+        notes=_NOTES,
+        positions=positions or {},
+    )
+
+
+def _check_magic(path: Path) -> None:
+    with path.open("rb") as file:
+        magic = file.read(1)
+    if magic not in {b"", bytes([MAGIC])}:
+        raise UsageError(
+            f"{path}: begins with byte {magic[0]}, and a file of kafka-backup with byte 1; if this file alone is damaged,"
+            + (" write that byte over it" if path.name.endswith("records") else " move it away: it is only an index")
+        )
+
+
+def _listed_starts(path: Path, number: int) -> Iterator[int]:
+    """Yield from which offset each listed segment is, up to the first entry that cannot be one."""
+    content, position = _small_file(path), 1
+    while position + 4 <= len(content):
+        length = int.from_bytes(content[position : position + 4], "big", signed=True)
+        name = content[position + 4 : position + 4 + max(length, 0)].decode("utf-8", "replace")
+        listed = _LISTED.fullmatch(name)
+        position += 12 + max(length, 0)
+        if listed is None or int(listed[1]) != number or position > len(content):
+            return
+        yield int(listed[2])
+
+
+def _small_file(path: Path) -> bytes:
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(_MOST_BYTES)
+
+
+def _positions(path: Path) -> Mapping[str, int] | None:
+    """Return the positions of groups in a partition; None: the file cannot be read."""
+    content = _small_file(path)
+    if not content:  # the tool creates it empty
+        return {}
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not all(type(one) is int and 0 <= one <= _MOST_OFFSET for one in found.values()):
+        return None
+    return found
+
+
+def _steps(segments: Sequence[_Segment], broken_groups: Path | None) -> Iterator[Frame | Hole]:
+    """Read the segments of a partition in order."""
+    stored, position = StoredSegments(), 0
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].start if number + 1 < len(segments) else None
+        for found in _read(segment, stored, _MOST_OFFSET + 1 if following is None else following):
+            if isinstance(found, Damage):
+                if found.is_confirmed or following is None:  # what was not confirmed came again in the next file
+                    hole = _hole(found, segment, following, position)
+                    position = max(position, hole.until)
+                    stored.last = max(stored.last, position - 1)
+                    yield hole
+                continue
+            first, last = found.column(Column.OFFSET)[[0, -1]].tolist()
+            if position == 0 < first:
+                yield Hole(first, HoleCause.EXPIRED, "the files begin here")
+            position = last + 1
+            yield found
+    if broken_groups is not None:
+        yield Hole(NO_OFFSETS, HoleCause.UNREADABLE, f"{broken_groups} is damaged: positions of groups are left out")
+
+
+def _read(segment: _Segment, stored: StoredSegments, below: int) -> Iterator[Frame | Damage]:
+    if not segment.records.is_file():
+        yield Damage(0, 0, UNKNOWN_END, "the file is missing")
+        return
+    records = MappedFile(segment.records)
+    index: Bytes = MappedFile(segment.index).content if segment.index.is_file() else np.empty(0, np.uint8)
+    for found in stored.read(records.content, index, below):
+        yield found
+        records.release(stored.end)
+
+
+def _hole(found: Damage, segment: _Segment, following: int | None, position: int) -> Hole:
+    """Return what is left out because of damage: offsets from `position` on, but none of the following file."""
+    if found.until == UNKNOWN_END:
+        until = NO_OFFSETS if following is None else following
+    else:
+        until = found.until if following is None else min(found.until, following)
+    where = f"bytes {found.start:,} to {found.end:,} of {segment.records}" if found.end else str(segment.records)
+    return Hole(until if until > position else NO_OFFSETS, HoleCause.UNREADABLE, f"{where}: {found.why}")

@@ -1,0 +1,33 @@
+"""Maps files of an import's input into memory, so that only the bytes in use take any."""
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+
+from archiver.codec.frame import Bytes
+
+
+def map_file(path: Path) -> Bytes:
+    """Return the bytes of a file, which are read when they are used. The mapping ends with the last reference."""
+    with path.open("rb") as opened:
+        return np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+class MappedFile:
+    """The bytes of a file, perhaps none. `release` gives back the memory of bytes that are done."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as opened:
+            size = opened.seek(0, 2)
+            self._mapping = mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) if size else None
+        self.content: Bytes = np.frombuffer(self._mapping or b"", np.uint8)
+        self._released = 0
+
+    def release(self, end: int) -> None:
+        """Give back the memory of the bytes before `end`; they can still be read."""
+        whole = end - end % mmap.ALLOCATIONGRANULARITY
+        if self._mapping is not None and whole > self._released:
+            self._mapping.madvise(mmap.MADV_DONTNEED, self._released, whole - self._released)
+            self._released = whole
