@@ -140,6 +140,8 @@ def _planned_row(one: "PlannedPartition") -> dict[str, Any]:
         "offsets": [log.first, min(log.next, one.until)],
         "replicated_to": log.folder.replicated_to,
         "holes": [_hole_row(hole) for hole in one.holes],
+        "lost": [str(path) for path in log.folder.lost],
+        "filled": [[one.from_offset, one.until_offset, str(one.folder.path)] for one in log.fills],
         "damaged": [[str(one.file), one.start, one.end] for one in log.damages],
         "cut_bytes": log.cut_bytes,
     }
@@ -196,6 +198,11 @@ def import_lines(result: "LogImportResult") -> Iterator[str]:
             ],
         )
     for one in planned:
+        for fill in one.log.fills:
+            yield (
+                f"note: {one.topic}-{one.log.folder.partition}: offsets {fill.from_offset} to {fill.until_offset - 1} are"
+                f" unreadable there, and are taken from {fill.folder.path}"
+            )
         behind = one.log.next - (one.log.folder.replicated_to or 0)
         if one.log.folder.replicated_to is not None and behind > 0 and one.log.next <= one.until:
             yield (
@@ -214,10 +221,7 @@ def _problems(result: "LogImportResult") -> Iterator[str]:
         for hole in holes:
             if hole.cause != "expired":
                 yield f"{name}: offsets up to {hole.until - 1} are left out: {hole.why}"
-        if one.has_no_checkpoint:
-            yield f"{name}: its broker noted no replication-offset-checkpoint, so --committed-only imports nothing of it"
-        if one.log.cut_bytes:
-            yield f"{name}: the last {one.log.cut_bytes:,} bytes of its last file are no whole batch"
+        yield from (f"{name}: {problem}" for problem in _problems_of_files(one))
     for done in result.partitions:
         known = planned[done.source.topic, done.source.partition]
         for hole in done.holes:
@@ -225,3 +229,16 @@ def _problems(result: "LogImportResult") -> Iterator[str]:
                 yield f"{done.source}: offsets up to {hole.until - 1} are left out: {hole.why}"
         if done.error:
             yield done.error
+
+
+def _problems_of_files(one: "PlannedPartition") -> Iterator[str]:
+    folder = one.log.folder
+    end = max(one.log.next, folder.files[-1].base if folder.files else 0)
+    if folder.replicated_to is not None and end < folder.replicated_to:
+        yield f"its log ends at offset {end}, but records up to offset {folder.replicated_to - 1} were committed"
+    if one.has_no_checkpoint:
+        yield "its broker noted no replication-offset-checkpoint, so --committed-only imports nothing of it"
+    for index in folder.lost:
+        yield f"the log file of {index} is missing"
+    if one.log.cut_bytes:
+        yield f"the last {one.log.cut_bytes:,} bytes of its last file are no whole batch"

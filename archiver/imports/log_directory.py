@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from archiver.archive.format.layout import is_topic_name
+from archiver.archive.format.layout import MOST_OFFSET, is_topic_name
 from archiver.errors import UsageError
 
 _PARTITION: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
@@ -16,6 +16,8 @@ _MOST_CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
 _METADATA: Final = "__cluster_metadata"
 _META: Final = "meta.properties"
 _PARTITION_META: Final = "partition.metadata"
+_INDEX: Final = re.compile(r"(?P<base>\d{20})\.(?:index|timeindex)")
+_CLEANED: Final = "cleaner-offset-checkpoint"
 _REPLICATED: Final = "replication-offset-checkpoint"
 _EPOCHS: Final = "leader-epoch-checkpoint"
 
@@ -46,6 +48,14 @@ class PartitionFolder:
     files: tuple[LogFile, ...]  # by base
     epochs: tuple[Epoch, ...]
     replicated_to: int | None  # every replica had the records below when the broker last noted it; None: unknown
+    cleaned_to: int  # the cleaner had compacted the records below
+    lost: tuple[Path, ...]  # indexes whose log file is missing
+
+    @property
+    def stable_end(self) -> int:
+        """The offset that compaction had not passed. Unknown counts as the last one of all: no archive reaches it."""
+        unknown = self.replicated_to is None or self.lost
+        return MOST_OFFSET if unknown else max(self.replicated_to or 0, self.cleaned_to)
 
     @property
     def size(self) -> int:
@@ -67,7 +77,7 @@ def read_log_directory(path: Path, *, deleted: bool = False) -> LogDirectory:
     if not path.is_dir():
         raise UsageError(f"{path}: is no directory; name a log directory of a broker (log.dirs)")
     skipped: list[str] = []
-    replicated = _replicated_to(path / _REPLICATED)
+    noted = _noted_offsets(path / _REPLICATED), _noted_offsets(path / _CLEANED)
     folders: list[PartitionFolder] = []
     for folder in sorted(one for one in path.iterdir() if one.is_dir()):
         former, current = _NOT_IN_USE.fullmatch(folder.name), _PARTITION.fullmatch(folder.name)
@@ -77,7 +87,7 @@ def read_log_directory(path: Path, *, deleted: bool = False) -> LogDirectory:
         elif found and found["topic"] == _METADATA:
             skipped.append(f"{folder}: the cluster's own metadata, which is no topic")
         elif found and is_topic_name(found["topic"]):
-            folders.append(_read_folder(folder, found["topic"], int(found["partition"]), replicated, skipped))
+            folders.append(_read_folder(folder, found["topic"], int(found["partition"]), *noted, skipped))
     if not folders:
         raise UsageError(
             f"{path}: has no folder of a partition (such as orders-0); name a log directory of a broker (log.dirs)"
@@ -97,8 +107,11 @@ _WHY_SKIPPED: Final = {
 }
 
 
+_Noted = Mapping[tuple[str, int], int]
+
+
 def _read_folder(
-    path: Path, topic: str, partition: int, replicated: Mapping[tuple[str, int], int], skipped: list[str]
+    path: Path, topic: str, partition: int, replicated: _Noted, cleaned: _Noted, skipped: list[str]
 ) -> PartitionFolder:
     return PartitionFolder(
         path=path,
@@ -108,6 +121,8 @@ def _read_folder(
         files=tuple(_log_files(path, skipped)),
         epochs=tuple(Epoch(*numbers) for numbers in _numbers(path / _EPOCHS, 2)),
         replicated_to=replicated.get((topic, partition)),
+        cleaned_to=cleaned.get((topic, partition), 0),
+        lost=tuple(_indexes_alone(path)),
     )
 
 
@@ -126,13 +141,21 @@ def _log_files(path: Path, skipped: list[str]) -> Iterator[LogFile]:
     yield from sorted([*swaps, *by_state[""]], key=lambda one: (one.base, one not in swaps))
 
 
+def _indexes_alone(path: Path) -> Iterator[Path]:
+    """Yield the indexes of log files that are in no state there."""
+    names = [file.name for file in path.iterdir()]
+    bases = {found["base"] for name in names if (found := _LOG.fullmatch(name))}
+    alone = {found["base"]: name for name in sorted(names) if (found := _INDEX.fullmatch(name))}
+    yield from (path / name for base, name in alone.items() if base not in bases)
+
+
 def is_swap(file: LogFile) -> bool:
     """Return whether a file replaces the plain files whose base is between its own and its last offset."""
     return file.path.suffix == ".swap"
 
 
-def _replicated_to(path: Path) -> Mapping[tuple[str, int], int]:
-    """Read a checkpoint: for each partition, the offset below which all replicas in sync had the records."""
+def _noted_offsets(path: Path) -> _Noted:
+    """Read a checkpoint: an offset for each partition."""
     found: dict[tuple[str, int], int] = {}
     for line in _checkpoint_lines(path):
         parts = line.split()

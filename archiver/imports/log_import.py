@@ -24,6 +24,7 @@ from archiver.imports.import_note import ImportNote, describe_file, is_same_impo
 from archiver.imports.log_directory import LogDirectory, PartitionFolder, read_log_directory
 from archiver.imports.log_scan import ScannedLog, scan_log
 from archiver.imports.partition_import import Hole, ImportedPartition, PartitionImport, steps
+from archiver.imports.replicas import choose_replica
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +54,13 @@ class PlannedPartition:
     log: ScannedLog
     topic: str  # its name in the archive
     topic_id: str
-    until: int = MOST_OFFSET
-    takes_undecided: bool = False
-    has_no_checkpoint: bool = False  # so with --committed-only nothing is imported
+    until: int
+    holes: Sequence[Hole]
 
     @property
-    def holes(self) -> list[Hole]:
-        found = steps(self.log, until=self.until, takes_undecided=self.takes_undecided)
-        return [step for step in found if isinstance(step, Hole)]
+    def has_no_checkpoint(self) -> bool:
+        """Whether --committed-only imports nothing, as its broker noted no end of the committed records."""
+        return self.until != MOST_OFFSET and self.log.folder.replicated_to is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +102,17 @@ def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> Log
     chosen: list[PlannedPartition] = []
     for (topic, number), folders in sorted(replicas.items()):
         report(f"scanning {topic}-{number}")
-        scanned = _best([scan_log(folder) for folder in folders])
+        scanned = choose_replica([scan_log(folder) for folder in folders])
         committed = scanned.first if scanned.folder.replicated_to is None else scanned.folder.replicated_to
+        until = committed if request.committed_only else MOST_OFFSET
+        found_steps = steps(scanned, until=until, takes_undecided=request.takes_undecided)
         chosen.append(
             PlannedPartition(
                 log=scanned,
                 topic=names[topic],
                 topic_id=ids[topic],
-                until=committed if request.committed_only else MOST_OFFSET,
-                takes_undecided=request.takes_undecided,
-                has_no_checkpoint=request.committed_only and scanned.folder.replicated_to is None,
+                until=until,
+                holes=[step for step in found_steps if isinstance(step, Hole)],
             )
         )
     return LogImportPlan(
@@ -219,23 +220,14 @@ def _notes(plan: LogImportPlan) -> list[ImportNote]:
             kind=_KIND,
             topic=topic,
             files=tuple(
-                describe_file(file.path, f"{one.log.folder.path.name}/{file.path.name}")
+                describe_file(file.path, f"{folder.path.name}/{file.path.name}")
                 for one in some
-                for file in one.log.folder.files
+                for folder in dict.fromkeys((one.log.folder, *(fill.folder for fill in one.log.fills)))
+                for file in folder.files
             ),
         )
         for topic, some in by_topic.items()
     ]
-
-
-def _best(logs: Sequence[ScannedLog]) -> ScannedLog:
-    """Return the replica of the highest leader epoch; of several the longest: its records were acknowledged last."""
-
-    def worth(log: ScannedLog) -> tuple[int, int, int, int]:
-        damaged = sum(one.until_offset - one.from_offset for one in log.damages)
-        return log.leader_epoch, log.next, -damaged, -log.first
-
-    return max(logs, key=worth)
 
 
 def _one_cluster(found: Sequence[LogDirectory]) -> str:
