@@ -14,6 +14,7 @@ from typing import Final
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import MOST_OFFSET
+from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.index.index_generations import append_to_index
 from archiver.archive.notes.topic_changes import record_topic
 from archiver.archive.notes.topics import PartitionSource, read_cluster, read_topic, record_cluster
@@ -206,6 +207,7 @@ def _record(archive: Archive, plan: LogImportPlan, topic: str) -> int:
         cluster_id=plan.cluster_id,
         partitions=max(one.log.folder.partition for one in mine) + 1,
         configs=None,
+        seen_ms=machine_now_ms(),  # all files are of one moment, so positions are as certain as if the log was read then
     )
     return fact.current.life
 

@@ -99,6 +99,11 @@ class ScannedLog:
         return self.pieces[-1].next if self.pieces else self.first
 
     @property
+    def stable_end(self) -> int:
+        """The offset that compaction had not passed; the last one of all if unknown, as where two replicas are mixed."""
+        return MOST_OFFSET if self.fills else self.folder.stable_end
+
+    @property
     def aborted(self) -> Longs:
         """Return the aborted transactions by column: producer id, first offset, offset of the marker."""
         return np.frombuffer(self._aborted, np.int64).reshape(-1, 3).T

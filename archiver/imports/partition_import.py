@@ -129,7 +129,7 @@ class PartitionImport:
             source, end, sink, silences=sink.silence_counter.silences, written=self.report.written
         )
         self._aborted = log.aborted
-        self._stable_end = log.folder.stable_end
+        self._stable_end = log.stable_end
 
     def run(self, *, until: int = MOST_OFFSET, takes_undecided: bool = False) -> None:
         """Import the log from the archive's end on."""
