@@ -84,7 +84,7 @@ class ScannedLog:
     undecided: list[Undecided] = field(default_factory=list)
     leader_epoch: int = -1  # the highest of any batch
     old_next: int = 0  # the offset behind the last message of an old format
-    is_compacted: bool = False  # offsets are missing between batches of one file
+    is_compacted: bool = False  # the cleaner was there, or offsets are missing within a file
     other_markers: int = 0  # control records that end no transaction
     fills: list[Fill] = field(default_factory=list)
     _aborted: "array[int]" = field(default_factory=lambda: array("q"))
@@ -120,6 +120,7 @@ class ScannedLog:
         first = int(rows[columns.BASE_OFFSET, 0])
         if not is_known[0] and first > self.next:
             first = _first_offset(content)
+        self.is_compacted |= position == 0 and first > file.base
         if first > self.next and not self.is_compacted:  # a marker may be among the missing offsets
             self.give_up()
         committed = MOST_OFFSET if self.folder.replicated_to is None else self.folder.replicated_to
@@ -170,7 +171,7 @@ class ScannedLog:
 
 def scan_log(folder: PartitionFolder) -> ScannedLog:
     """Scan the files of a replica in the order of their offsets."""
-    log = ScannedLog(folder)
+    log = ScannedLog(folder, is_compacted=folder.cleaned_to > 0)
     files = _in_use(folder.files)
     for number, file in enumerate(files):
         until = files[number + 1].base if number + 1 < len(files) else MOST_OFFSET
@@ -182,7 +183,7 @@ def scan_log(folder: PartitionFolder) -> ScannedLog:
 
 def rescan(folder: PartitionFolder, spans: Sequence[Piece | Damage]) -> ScannedLog:
     """Scan pieces that are known to be valid, also of other replicas, and the damage between them."""
-    log = ScannedLog(folder)
+    log = ScannedLog(folder, is_compacted=folder.cleaned_to > 0)
     for span in spans:
         if isinstance(span, Damage):
             log.note_damage(span)

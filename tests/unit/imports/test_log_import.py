@@ -152,6 +152,16 @@ def test_gaps_of_a_compacted_log_are_no_holes(site: Site) -> None:
     assert site.run().partitions[0].holes == []
 
 
+def test_a_compacted_file_may_begin_or_end_anywhere(site: Site) -> None:
+    site.first.write(6, batch(8), batch(9))
+    assert site.run().partitions[0].holes == []
+    site.store = MemoryStore()
+    site.first.write(6, batch(6))
+    site.first.write(9, batch(9))
+    site.first.note_replicated(8, file="cleaner-offset-checkpoint")
+    assert site.run().partitions[0].holes == []
+
+
 def test_a_batch_that_its_producer_wrote_wrong_is_a_hole(site: Site) -> None:
     wrong = encode(batch_of([Rec(6, 1, 0, None, b"v")]), Oddities(count=2))
     site.first.write(6, wrong, batch(7))
