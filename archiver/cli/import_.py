@@ -233,6 +233,8 @@ def _problems(result: "LogImportResult") -> Iterator[str]:
 
 def _problems_of_files(one: "PlannedPartition") -> Iterator[str]:
     folder = one.log.folder
+    if not folder.files:
+        yield f"{folder.path} has no log file"
     end = max(one.log.next, folder.files[-1].base if folder.files else 0)
     if folder.replicated_to is not None and end < folder.replicated_to:
         yield f"its log ends at offset {end}, but records up to offset {folder.replicated_to - 1} were committed"

@@ -9,9 +9,14 @@ from typing import Final, NamedTuple
 from archiver.archive.format.layout import MOST_OFFSET, is_topic_name
 from archiver.errors import UsageError
 
-_PARTITION: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
-_NOT_IN_USE: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})\.[0-9a-f]{32}-(?P<state>delete|future|stray)")
+_PARTITION: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9]\d{0,9})")
+_NOT_IN_USE: Final = re.compile(
+    r"(?P<topic>.+)-(?P<partition>0|[1-9]\d{0,9})\.[0-9a-f]{32}-(?P<state>delete|future|stray)"
+)
 _LOG: Final = re.compile(r"(?P<base>\d{20})\.log(?P<state>\.swap|\.cleaned|\.deleted)?")
+_ID: Final = re.compile(r"[!-~]{0,255}")
+_PARTITIONS: Final = range(2**31)
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _MOST_CHECKPOINT_BYTES: Final = 64 * 1024 * 1024
 _METADATA: Final = "__cluster_metadata"
 _META: Final = "meta.properties"
@@ -86,7 +91,7 @@ def read_log_directory(path: Path, *, deleted: bool = False) -> LogDirectory:
             skipped.append(f"{folder}: {_WHY_SKIPPED[former['state']]}")
         elif found and found["topic"] == _METADATA:
             skipped.append(f"{folder}: the cluster's own metadata, which is no topic")
-        elif found and is_topic_name(found["topic"]):
+        elif found and is_topic_name(found["topic"]) and int(found["partition"]) in _PARTITIONS:
             folders.append(_read_folder(folder, found["topic"], int(found["partition"]), *noted, skipped))
     if not folders:
         raise UsageError(
@@ -94,7 +99,7 @@ def read_log_directory(path: Path, *, deleted: bool = False) -> LogDirectory:
         )
     return LogDirectory(
         path=path,
-        cluster_id=_properties(path / _META, "=").get("cluster.id", ""),
+        cluster_id=_id(path / _META, "=", "cluster.id"),
         folders=tuple(folders),
         skipped=tuple(skipped),
     )
@@ -117,7 +122,7 @@ def _read_folder(
         path=path,
         topic=topic,
         partition=partition,
-        topic_id=_properties(path / _PARTITION_META, ":").get("topic_id", ""),
+        topic_id=_id(path / _PARTITION_META, ":", "topic_id"),
         files=tuple(_log_files(path, skipped)),
         epochs=tuple(Epoch(*numbers) for numbers in _numbers(path / _EPOCHS, 2)),
         replicated_to=replicated.get((topic, partition)),
@@ -131,7 +136,7 @@ def _log_files(path: Path, skipped: list[str]) -> Iterator[LogFile]:
     by_state: dict[str, list[LogFile]] = {"": [], ".swap": [], ".cleaned": [], ".deleted": []}
     for file in path.iterdir():
         found = _LOG.fullmatch(file.name)
-        if found and file.is_file():
+        if found and file.is_file() and int(found["base"]) < MOST_OFFSET:
             by_state[found["state"] or ""].append(LogFile(file, int(found["base"]), file.stat().st_size))
     # A file behind the first that is being cleaned is part of a split that did not end.
     first_cleaned = min((one.base for one in by_state[".cleaned"]), default=None)
@@ -159,7 +164,7 @@ def _noted_offsets(path: Path) -> _Noted:
     found: dict[tuple[str, int], int] = {}
     for line in _checkpoint_lines(path):
         parts = line.split()
-        if len(parts) == 3 and parts[1].isdecimal() and parts[2].isdecimal():
+        if len(parts) == 3 and all(map(_NUMBER.fullmatch, parts[1:])) and int(parts[2]) < MOST_OFFSET:
             found[parts[0], int(parts[1])] = int(parts[2])
     return found
 
@@ -167,7 +172,7 @@ def _noted_offsets(path: Path) -> _Noted:
 def _numbers(path: Path, count: int) -> Iterator[tuple[int, ...]]:
     for line in _checkpoint_lines(path):
         parts = line.split()
-        if len(parts) == count and all(one.isdecimal() for one in parts):
+        if len(parts) == count and all(map(_NUMBER.fullmatch, parts)):
             yield tuple(map(int, parts))
 
 
@@ -177,9 +182,13 @@ def _checkpoint_lines(path: Path) -> Iterable[str]:
     return [one for one in lines[2:] if one.strip()] if lines and lines[0].strip() == "0" else []
 
 
-def _properties(path: Path, separator: str) -> Mapping[str, str]:
+def _id(path: Path, separator: str, name: str) -> str:
+    """Return an id from a file of properties; empty if it has none."""
     pairs = (line.partition(separator) for line in _text(path).splitlines() if not line.startswith("#"))
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    found = {key.strip(): value.strip() for key, _, value in pairs}.get(name, "")
+    if _ID.fullmatch(found) is None:
+        raise UsageError(f"{path}: {found[:100]!r} cannot be a {name}; bring the file back, or remove it")
+    return found
 
 
 def _text(path: Path) -> str:

@@ -84,7 +84,7 @@ class LogImportResult:
 def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> LogImportPlan:
     """Scan all logs, and choose a replica of each partition. Raises UsageError for input that contradicts itself."""
     found = [read_log_directory(source, deleted=request.deleted) for source in request.sources]
-    cluster_id = request.cluster_id or _one_cluster(found)
+    cluster_id = _one_cluster(found, request.cluster_id)
     replicas: dict[tuple[str, int], list[PartitionFolder]] = {}
     for directory in found:
         for folder in directory.folders:
@@ -96,6 +96,8 @@ def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> Log
         raise UsageError(
             f"--deleted: topic {kept[0]} needs another name, for one of its own may be archived later: --rename {kept[0]}=NAME"
         )
+    if not any(folder.files for folders in replicas.values() for folder in folders):
+        raise UsageError(f"{', '.join(map(str, request.sources))}: no folder there has a log file ({0:020}.log)")
     names = {topic: request.renames.get(topic, topic) for topic, _ in replicas}
     if len(set(names.values())) < len(names):
         raise UsageError("--rename: two topics would get one name")
@@ -232,8 +234,10 @@ def _notes(plan: LogImportPlan) -> list[ImportNote]:
     ]
 
 
-def _one_cluster(found: Sequence[LogDirectory]) -> str:
-    ids = {one.cluster_id: one.path for one in found if one.cluster_id}
+def _one_cluster(found: Sequence[LogDirectory], given: str) -> str:
+    ids = {one.cluster_id: one.path for one in found if one.cluster_id} | (
+        {given: Path("--cluster-id")} if given else {}
+    )
     if not ids:
         raise UsageError(f"{found[0].path}: has no meta.properties with a cluster id; give it with --cluster-id")
     if len(ids) > 1:

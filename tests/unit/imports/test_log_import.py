@@ -181,9 +181,18 @@ def test_transactions_are_decided_by_their_markers(site: Site) -> None:
     assert (done.written.records, done.holes) == (6 + 4, [])
 
 
+def remove_logs(site: Site) -> None:
+    for one in (site.first, site.second):
+        (one.path / "orders-0" / f"{0:020}.log").unlink()
+
+
 REFUSALS: dict[str, tuple[Callable[[Site], object], str]] = {
     "two clusters": (lambda site: site.second.note_cluster("C2"), "are of several clusters"),
     "two topic ids": (lambda site: site.second.note_topic("T2"), "are of topics of several ids"),
+    "another cluster than given": (lambda site: site.second.note_cluster("C2"), "are of several clusters"),
+    "no log file": (remove_logs, "has a log file"),
+    "no topic id": (lambda site: site.second.note_topic("../ x"), "cannot be a topic_id"),
+    "no cluster id": (lambda site: site.second.note_cluster("C1 \x01"), "cannot be a cluster.id"),
     "no cluster": (lambda site: (site.first.path / "meta.properties").unlink(), "--cluster-id"),
 }
 
@@ -193,8 +202,9 @@ def test_input_that_contradicts_itself_is_refused(site: Site, name: str) -> None
     change, says = REFUSALS[name]
     site.second.write(0, batch(0))
     change(site)
+    given = {"cluster_id": "C1"} if name == "another cluster than given" else {}
     with pytest.raises(UsageError, match=says):
-        site.run(site.first, site.second)
+        site.run(site.first, site.second, **given)
     assert not site.store.objects
 
 

@@ -60,6 +60,21 @@ def test_folders_that_are_no_log_in_use_are_named(directory: LogDirectory) -> No
         read_log_directory(directory.path / "other")
 
 
+@pytest.mark.parametrize("name", ["orders-00", f"orders-{2**31}", "or ders-0", "orders"])
+def test_a_folder_that_is_no_partition_is_left_out(directory: LogDirectory, name: str) -> None:
+    directory.write(0, batch(0))
+    (directory.path / name).mkdir()
+    assert [one.path.name for one in read_log_directory(directory.path).folders] == ["orders-0"]
+
+
+def test_numbers_beyond_offsets_are_ignored(directory: LogDirectory) -> None:
+    directory.write(0, batch(0))
+    directory.write(2**63, batch(1))
+    directory.note_replicated(10**30)
+    (folder,) = read_log_directory(directory.path).folders
+    assert ([one.base for one in folder.files], folder.replicated_to) == ([0], None)
+
+
 def test_a_cut_batch_at_the_end_is_left_out(directory: LogDirectory) -> None:
     directory.write(0, batch(0), batch(1)[:-1])
     log = scan(directory)
