@@ -79,6 +79,13 @@ class LogDirectory:
 
 def read_log_directory(path: Path, *, deleted: bool = False) -> LogDirectory:
     """Read the names and checkpoints in a log directory. `deleted`: topics that were being deleted, in place of those in use."""
+    try:
+        return _read(path, deleted=deleted)
+    except OSError as error:
+        raise UsageError(f"{error.filename or path}: cannot be read: {error.strerror}") from error
+
+
+def _read(path: Path, *, deleted: bool) -> LogDirectory:
     if not path.is_dir():
         raise UsageError(f"{path}: is no directory; name a log directory of a broker (log.dirs)")
     skipped: list[str] = []

@@ -35,7 +35,10 @@ class LogReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("rb", buffering=0)
+        try:
+            self._file = path.open("rb", buffering=0)
+        except OSError as error:
+            raise ArchiverError(f"{path}: cannot be read: {error.strerror}") from error
         self._size = os.fstat(self._file.fileno()).st_size
         self._buffer = np.empty(0, np.uint8)
 

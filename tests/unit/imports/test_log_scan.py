@@ -1,12 +1,14 @@
 """Log files of one replica, made here batch by batch: what is valid, what is damage, and which transactions are decided."""
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import google_crc32c
 import pytest
 
-from archiver.errors import UsageError
+from archiver.errors import ArchiverError, UsageError
 from archiver.imports import log_reader
 from archiver.imports.log_directory import read_log_directory
 from archiver.imports.log_scan import ScannedLog, scan_log
@@ -73,6 +75,26 @@ def test_numbers_beyond_offsets_are_ignored(directory: LogDirectory) -> None:
     directory.note_replicated(10**30)
     (folder,) = read_log_directory(directory.path).folders
     assert ([one.base for one in folder.files], folder.replicated_to) == ([0], None)
+
+
+def test_a_bad_sector_is_an_error_with_its_place(directory: LogDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As bytes in memory, it would end the process."""
+    directory.write(0, batch(0))
+
+    def fails(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "preadv", fails)
+    with pytest.raises(ArchiverError, match=r"0\.log: the bytes from 0 on cannot be read.*ddrescue"):
+        scan(directory)
+
+
+def test_a_file_that_cannot_be_opened_is_an_error(directory: LogDirectory) -> None:
+    file = directory.write(0, batch(0))
+    (folder,) = read_log_directory(directory.path).folders
+    file.unlink()
+    with pytest.raises(ArchiverError, match="cannot be read: No such file"):
+        scan_log(folder)
 
 
 def test_a_cut_batch_at_the_end_is_left_out(directory: LogDirectory) -> None:
@@ -232,28 +254,19 @@ def test_a_cut_batch_at_the_end_does_not_hide_batches_behind_damage(directory: L
     assert log.cut_bytes == len(cut)
 
 
-def broken_chain(count: int) -> bytes:
-    """Return batches with wrong checksums, each of which claims to reach up to the end of all."""
-    headers = [moved(batch(offset), offset) for offset in range(2, count)]
-    size = sum(map(len, headers))
-    found = b""
+def broken_batches(count: int) -> bytes:
+    """Return batches with wrong checksums, each of which claims to end with the batch that has them as its value."""
+    headers = [batch(offset) for offset in range(2, count)]
+    left, found = sum(map(len, headers)) + 1, []  # behind a value is the number of headers
     for one in headers:
-        found += one[:8] + (size - len(found) - 12).to_bytes(4, "big") + one[12:]
-    return found
+        found.append(one[:8] + (left - 12).to_bytes(4, "big") + one[12:])
+        left -= len(one)
+    return b"".join(found)
 
 
-def test_the_search_behind_damage_computes_few_checksums(
-    directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Values may hold thousands of batches: in chains, alone, broken, and such that claim to end with the real one."""
-    inside = b"".join(batch(offset) for offset in range(2, 3_000))
-    alone = b"".join(batch(offset) + b"?" for offset in range(2, 3_000))
-    content = [
-        batch(0),
-        without_length(batch(1, value=inside + alone + broken_chain(3_000))),
-        *(batch(offset) for offset in range(5_000, 5_100)),
-    ]
-    directory.write(0, *content)
+@pytest.fixture
+def checksummed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what checksums were computed of."""
     work: list[int] = []
     real = google_crc32c.value
 
@@ -262,6 +275,28 @@ def test_the_search_behind_damage_computes_few_checksums(
         return int(real(part))
 
     monkeypatch.setattr(google_crc32c, "value", counted)
+    return work
+
+
+def test_the_search_behind_damage_computes_few_checksums(directory: LogDirectory, checksummed: list[int]) -> None:
+    """Values may hold thousands of batches, in chains, and alone."""
+    inside = b"".join(batch(offset) for offset in range(2, 3_000))
+    alone = b"".join(batch(offset) + b"?" for offset in range(2, 3_000))
+    behind = [batch(offset) for offset in range(5_000, 5_100)]
+    file = directory.write(0, batch(0), without_length(batch(1, value=inside + alone)), *behind)
     log = scan(directory)
     assert ranges(log) == [(0, 1), (5_000, 5_100)]
-    assert sum(work) < 6 * len(b"".join(content))
+    assert sum(checksummed) < 6 * file.stat().st_size
+
+
+@pytest.mark.parametrize(("count", "expected"), [(5, [(0, 1), (5_000, 5_100)]), (3_000, [(0, 1)])])
+def test_the_search_behind_damage_gives_up(
+    directory: LogDirectory, checksummed: list[int], count: int, expected: object
+) -> None:
+    """Nobody but an attacker writes so many batches with wrong checksums."""
+    behind = [batch(offset) for offset in range(5_000, 5_100)]
+    file = directory.write(0, batch(0), without_length(batch(1, value=broken_batches(count))), *behind)
+    log = scan(directory)
+    assert ranges(log) == expected
+    assert (log.cut_bytes > 0) == (count > 5)
+    assert sum(checksummed) < 8 * file.stat().st_size
