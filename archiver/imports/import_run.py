@@ -106,6 +106,7 @@ class ImportPlan:
     cluster_id: str
     partitions: Sequence[PlannedPartition]
     notes: Sequence[str]
+    seen_ms: int | None = None  # when the topics were seen: their files are of one moment
     positions: GroupOffsets = field(default_factory=dict)
 
 
@@ -200,6 +201,7 @@ def _record(archive: Archive, plan: ImportPlan, topic: str) -> int:
         cluster_id=plan.cluster_id,
         partitions=max(one.partition for one in mine) + 1,
         configs=None,
+        seen_ms=plan.seen_ms,
     )
     return fact.current.life
 

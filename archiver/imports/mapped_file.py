@@ -8,12 +8,6 @@ import numpy as np
 from archiver.codec.frame import Bytes
 
 
-def map_file(path: Path) -> Bytes:
-    """Return the bytes of a file, which are read when they are used. The mapping ends with the last reference."""
-    with path.open("rb") as opened:
-        return np.frombuffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-
-
 class MappedFile:
     """The bytes of a file, perhaps none. `release` gives back the memory of bytes that are done."""
 

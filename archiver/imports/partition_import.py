@@ -1,21 +1,22 @@
 """Imports one scanned log: hands its valid batches to a partition writer, and notes holes for everything else."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.partition.fetched_batches import Fetch
 from archiver.codec.batch import whole_batches
-from archiver.codec.frame import Bytes
+from archiver.codec.frame import Longs
 from archiver.codec.kernels import batches as columns
 from archiver.errors import CorruptBatchError
 from archiver.imports.log_directory import LogFile
-from archiver.imports.log_scan import Batch, Damage, Piece, ScannedLog
-from archiver.imports.mapped_file import map_file
+from archiver.imports.log_reader import LogReader
+from archiver.imports.log_scan import CONTROL, TRANSACTIONAL, Damage, Piece, ScannedLog, Undecided, end_of
 from archiver.imports.partition_fill import Hole, PartitionFill
 
 
@@ -29,10 +30,10 @@ class Slice(NamedTuple):
 
 
 def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = False) -> Iterator[Hole | Slice]:
-    """Yield what the import does with a log, in the order of offsets, below `until`."""
+    """Yield what the import does with a log, in the order of offsets, below `until`: the end of the log, or of its committed part."""
     if log.first:
         yield Hole(log.first, HoleCause.EXPIRED, "the log begins here")
-    damages, undecided = deque(log.damages), deque(() if takes_undecided else log.undecided)
+    damages, undecided = deque(log.damages), () if takes_undecided else log.undecided
     position = log.first
     for found in log.pieces:
         while damages and damages[0].until_offset <= found.first:
@@ -40,10 +41,10 @@ def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = 
             yield _hole_of(damages.popleft(), until)
         if found.first > position and not log.is_compacted:
             yield Hole(min(found.first, until), HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets")
-        yield from _decided(found if found.next <= until else _below(found, until), undecided)
-        position = found.next
-        if position >= until:
+        if found.next > until:
             return
+        yield from _decided(found, [one for one in undecided if one.first < found.next and one.last >= found.first])
+        position = found.next
     yield from (_hole_of(damage, until) for damage in damages)
 
 
@@ -52,25 +53,37 @@ def _hole_of(damage: Damage, until: int) -> Hole:
     return Hole(min(damage.until_offset, until), HoleCause.UNREADABLE, why)
 
 
-def _decided(piece: Piece, undecided: deque[Batch]) -> Iterator[Hole | Slice]:
-    """Yield a piece without the undecided batches that are in it."""
-    start = piece.start
-    while undecided and undecided[0].file is piece.file and undecided[0].start < piece.end:
-        batch = undecided.popleft()
-        if batch.start > start:
-            yield Slice(piece.file, start, batch.start, batch.base)
-        yield Hole(batch.last + 1, HoleCause.UNDECIDED, "a transaction without an outcome")
-        start = batch.start + batch.size
-    if start < piece.end:
-        yield Slice(piece.file, start, piece.end, piece.next)
+def _decided(piece: Piece, undecided: Sequence[Undecided]) -> Iterator[Hole | Slice]:
+    """Yield a piece without the batches of undecided transactions."""
+    begin = piece.start
+    if undecided:
+        with LogReader(piece.file.path) as source:
+            for position, rows, _ in source.batches(piece.start, piece.end):
+                for start, stop in _runs(_is_of(rows, undecided)):
+                    at = position + int(rows[columns.START, start])
+                    if at > begin:
+                        yield Slice(piece.file, begin, at, int(rows[columns.BASE_OFFSET, start]))
+                    until = int(rows[columns.LAST_OFFSET, stop - 1]) + 1
+                    yield Hole(until, HoleCause.UNDECIDED, "a transaction without an outcome")
+                    begin = position + end_of(rows[:, :stop])
+    if begin < piece.end:
+        yield Slice(piece.file, begin, piece.end, piece.next)
 
 
-def _below(piece: Piece, until: int) -> Piece:
-    """Return the batches of a piece that end below an offset."""
-    rows, _ = whole_batches(map_file(piece.file.path)[piece.start : piece.end].data, 0)
-    rows = rows[:, rows[columns.LAST_OFFSET] < until]
-    size = int(rows[[columns.START, columns.SIZE], -1].sum()) if rows.shape[1] else 0
-    return piece._replace(end=piece.start + size, next=min(piece.next, until))
+def _is_of(rows: Longs, undecided: Sequence[Undecided]) -> npt.NDArray[np.bool_]:
+    """Mark the batches of these transactions."""
+    bases, producers = rows[columns.BASE_OFFSET], rows[columns.PRODUCER_ID]
+    found = np.zeros(rows.shape[1], np.bool_)
+    for one in undecided:
+        found |= (producers == one.producer_id) & (bases >= one.first) & (bases <= one.last)
+    is_data: npt.NDArray[np.bool_] = (rows[columns.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)) == TRANSACTIONAL
+    return found & is_data
+
+
+def _runs(marked: npt.NDArray[np.bool_]) -> Sequence[tuple[int, int]]:
+    """Return where runs of marks begin and end."""
+    changes = np.flatnonzero(np.diff(np.concatenate([[0], marked.astype(np.int8), [0]])))
+    return list(zip(changes[::2].tolist(), changes[1::2].tolist(), strict=True))
 
 
 class PartitionImport:
@@ -80,9 +93,8 @@ class PartitionImport:
         self._log = log
         self._fill = fill
         self._writer = fill.writer
-        self._aborted = sorted(log.aborted, key=lambda one: one.first)
-        self._file: LogFile | None = None
-        self._content: Bytes = np.empty(0, np.uint8)
+        self._aborted = log.aborted
+        self._stable_end = log.stable_end
 
     def run(self, *, until: int = MOST_OFFSET, takes_undecided: bool = False) -> None:
         """Import the log from the archive's end on."""
@@ -94,30 +106,31 @@ class PartitionImport:
                 self._fill.skip(step)
 
     def _take(self, step: Slice) -> None:
-        if self._file is not step.file:
-            self._file, self._content = step.file, map_file(step.file.path)
-        records = self._content[step.start : step.end].data
-        rest: Fetch | None = Fetch(
-            position=self._writer.position,
-            records=records,
-            aborted=self._aborted_until(step.next),
-        )
+        with LogReader(step.file.path) as source:
+            for _, rows, content in source.batches(step.start, step.end):
+                last = int(rows[columns.LAST_OFFSET, -1])
+                if last >= self._writer.position:
+                    self._take_batches(step.file, content.data, last + 1)
+
+    def _take_batches(self, file: LogFile, batches: memoryview, end: int) -> None:
+        rest: Fetch | None = self._fetch(batches, end)
         while (present := rest) is not None:
             try:
                 rest = self._writer.take(present)
             except CorruptBatchError as error:
-                rest = self._behind_broken(records, error, step.next)
+                rest = self._behind_broken(file, batches, error, end)
             if self._writer.is_due:
                 self._fill.put()
 
-    def _aborted_until(self, end: int) -> tuple[tuple[int, int], ...]:
-        """Return the aborted transactions that may have records between the writer's position and an offset."""
+    def _fetch(self, batches: memoryview, end: int, *, follows: bool = False) -> Fetch:
+        """Return batches below an offset as an answer, with the aborted transactions that may have records in them."""
         position = self._writer.position
-        return tuple(
-            (one.producer_id, one.first) for one in self._aborted if one.first < end and one.marker >= position
-        )
+        producers, firsts, markers = self._aborted
+        chosen = (firsts < end) & (markers >= position)
+        aborted = tuple(zip(producers[chosen].tolist(), firsts[chosen].tolist(), strict=True))
+        return Fetch(position=position, records=batches, aborted=aborted, follows=follows, stable_end=self._stable_end)
 
-    def _behind_broken(self, records: memoryview, error: CorruptBatchError, end: int) -> Fetch | None:
+    def _behind_broken(self, file: LogFile, records: memoryview, error: CorruptBatchError, end: int) -> Fetch | None:
         """Skip a batch with a right checksum that cannot be read: its producer wrote it so."""
         position = self._writer.position
         table, _ = whole_batches(records, position)
@@ -125,15 +138,6 @@ class PartitionImport:
         if index >= table.shape[1]:
             raise error
         last, start, size = table[[columns.LAST_OFFSET, columns.START, columns.SIZE], index].tolist()
-        self._fill.skip(
-            Hole(last + 1, HoleCause.UNREADABLE, f"a batch of {self._file.path if self._file else ''}: {error}")
-        )
+        self._fill.skip(Hole(last + 1, HoleCause.UNREADABLE, f"a batch of {file.path}: {error}"))
         left = records[start + size :]
-        if not len(left):
-            return None
-        return Fetch(
-            position=self._writer.position,
-            records=left,
-            aborted=self._aborted_until(end),
-            follows=True,
-        )
+        return self._fetch(left, end, follows=True) if len(left) else None

@@ -8,11 +8,13 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.notes.topics import read_topic
+from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.codec.selection import LAST_LONG
 from archiver.errors import StoreTemporaryError, StrangerError, UsageError
 from archiver.imports.import_run import ImportResult, run_import
 from archiver.imports.log_import import LogImportRequest, plan_import
 from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
-from tests.support.log_directories import LogDirectory, batch, in_transaction, marker
+from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
 from tests.support.reference_batch import Oddities, batch_of, encode
@@ -105,6 +107,16 @@ def test_gaps_of_a_compacted_log_are_no_holes(site: Site) -> None:
     assert site.run().partitions[0].holes == []
 
 
+def test_a_compacted_file_may_begin_or_end_anywhere(site: Site) -> None:
+    site.first.write(6, batch(8), batch(9))
+    assert site.run().partitions[0].holes == []
+    site.store = MemoryStore()
+    site.first.write(6, batch(6))
+    site.first.write(9, batch(9))
+    site.first.note_replicated(8, file="cleaner-offset-checkpoint")
+    assert site.run().partitions[0].holes == []
+
+
 def test_a_batch_that_its_producer_wrote_wrong_is_a_hole(site: Site) -> None:
     wrong = encode(batch_of([Rec(6, 1, 0, None, b"v")]), Oddities(count=2))
     site.first.write(6, wrong, batch(7))
@@ -124,9 +136,18 @@ def test_transactions_are_decided_by_their_markers(site: Site) -> None:
     assert (done.written.records, done.holes) == (6 + 4, [])
 
 
+def remove_logs(site: Site) -> None:
+    for one in (site.first, site.second):
+        (one.path / "orders-0" / f"{0:020}.log").unlink()
+
+
 REFUSALS: dict[str, tuple[Callable[[Site], object], str]] = {
     "two clusters": (lambda site: site.second.note_cluster("C2"), "are of several clusters"),
     "two topic ids": (lambda site: site.second.note_topic("T2"), "are of topics of several ids"),
+    "another cluster than given": (lambda site: site.second.note_cluster("C2"), "are of several clusters"),
+    "no log file": (remove_logs, "has a log file"),
+    "no topic id": (lambda site: site.second.note_topic("../ x"), "cannot be a topic_id"),
+    "no cluster id": (lambda site: site.second.note_cluster("C1 \x01"), "cannot be a cluster.id"),
     "no cluster": (lambda site: (site.first.path / "meta.properties").unlink(), "--cluster-id"),
 }
 
@@ -136,8 +157,9 @@ def test_input_that_contradicts_itself_is_refused(site: Site, name: str) -> None
     change, says = REFUSALS[name]
     site.second.write(0, batch(0))
     change(site)
+    given = {"cluster_id": "C1"} if name == "another cluster than given" else {}
     with pytest.raises(UsageError, match=says):
-        site.run(site.first, site.second)
+        site.run(site.first, site.second, **given)
     assert not site.store.objects
 
 
@@ -198,14 +220,10 @@ def test_a_busy_store_costs_no_record(site: Site) -> None:
     assert bases(site.store) == [0, 2, 4]
 
 
-def broken(content: bytes) -> bytes:
-    return content[:-1] + bytes([content[-1] ^ 1])
-
-
 def test_each_damage_is_a_hole(site: Site) -> None:
-    site.first.write(6, batch(6), broken(batch(7, 3)))
-    site.first.write(10, broken(batch(10, 3)), batch(13))
-    site.first.write(14, broken(batch(14, 2)))
+    site.first.write(6, batch(6), flipped(batch(7, 3)))
+    site.first.write(10, flipped(batch(10, 3)), batch(13))
+    site.first.write(14, flipped(batch(14, 2)))
     site.first.write(16)
     (done,) = site.run().partitions
     assert [(hole.until, str(hole.cause)) for hole in done.holes] == [
@@ -218,7 +236,7 @@ def test_each_damage_is_a_hole(site: Site) -> None:
 
 def test_a_compacted_batch_behind_damage_is_kept(site: Site) -> None:
     kept = encode(batch_of([Rec(12, 1, 0, None, b"v")], base_offset=10, last_offset=14))
-    site.first.write(6, broken(batch(6, 4)), kept, batch(15))
+    site.first.write(6, flipped(batch(6, 4)), kept, batch(15))
     (done,) = site.run().partitions
     assert [hole.until for hole in done.holes] == [10]
     assert done.written.records == 6 + 2
@@ -242,7 +260,7 @@ def test_a_transaction_before_a_missing_file_is_undecided(site: Site) -> None:
 
 
 def test_of_equal_replicas_the_whole_one_is_chosen(site: Site) -> None:
-    site.second.write(0, batch(0), broken(batch(1)), *(batch(offset) for offset in range(2, 6)))
+    site.second.write(0, batch(0), flipped(batch(1)), *(batch(offset) for offset in range(2, 6)))
     for sources in ((site.first, site.second), (site.second, site.first)):
         site.store = MemoryStore()
         assert site.run(*sources).partitions[0].holes == []
@@ -253,3 +271,44 @@ def test_each_deleted_topic_needs_another_name(site: Site) -> None:
         (site.first.path / f"{name}-0.{'0' * 32}-delete").mkdir()
     with pytest.raises(UsageError, match="topic c needs another name"):
         site.run(deleted=True, renames={"a": "b"})
+
+
+def facts_of(site: Site) -> list[SegmentFacts]:
+    found = [(ARCHIVE.parse_segment(key), one.metadata) for key, one in sorted(site.store.objects.items())]
+    facts = [facts_from_metadata(metadata, "") for key, metadata in found if key is not None]
+    return [one for one in facts if one is not None]
+
+
+@pytest.mark.parametrize(
+    ("replicated", "cleaned", "expected"), [(4, 0, 4), (4, 5, 5), (900, 0, 900), (None, 5, LAST_LONG)]
+)
+def test_the_stable_end_is_what_the_disk_tells(site: Site, replicated: int | None, cleaned: int, expected: int) -> None:
+    if replicated is not None:
+        site.first.note_replicated(replicated)
+    site.first.note_replicated(cleaned, file="cleaner-offset-checkpoint")
+    site.run()
+    assert {one.stable_end for one in facts_of(site)} == {expected}
+
+
+@pytest.mark.parametrize("name", [f"{90:020}.index", f"{90:020}.timeindex"])
+def test_a_missing_file_shows_by_its_index(site: Site, name: str) -> None:
+    site.first.note_replicated(6)
+    for kept in (f"{0:020}.index", f"{2:020}.index", f"{2:020}.log.deleted"):
+        (site.first.path / "orders-0" / kept).touch()
+    assert site.run().plan.partitions[0].details["lost"] == []
+    site.store = MemoryStore()
+    (site.first.path / "orders-0" / name).touch()
+    assert [Path(path).name for path in site.run().plan.partitions[0].details["lost"]] == [name]
+    assert {one.stable_end for one in facts_of(site)} == {LAST_LONG}
+
+
+def test_the_input_of_a_rerun_includes_what_filled_a_hole(site: Site) -> None:
+    site.first.write(0, batch(0), flipped(batch(1)), batch(2), batch(3))
+    site.second.write(0, batch(0), batch(1), batch(2))
+    for one in (site.first, site.second):
+        one.note_epochs((0, 0))
+    (done,) = site.run(site.first, site.second).partitions
+    assert (done.written.records, done.holes) == (4, [])
+    with pytest.raises(UsageError, match="filled this topic from other input"):
+        site.run(site.first)
+    assert site.run(site.second, site.first).partitions[0].written.records == 0
