@@ -38,6 +38,7 @@ from tests.support.copied_topic import complete_copy, copy_place, role_entry
 from tests.support.foreign_reader import s3_client
 from tests.support.frames import frame_of
 from tests.support.java_oracle import JavaOracle
+from tests.support.kafka_backup_files import KafkaBackupFolder, Segment
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, producer_of, with_client
 from tests.support.log_directories import LogDirectory, batch
 from tests.support.processes import end_of
@@ -159,6 +160,8 @@ class RightsStage:
         self._logs = LogDirectory(site.folder / "logs")
         self._logs.write(0, batch(0), batch(1))
         self._logs.note_cluster("C1")
+        self._files = KafkaBackupFolder(site.folder / "files")
+        self._files.write(ORDERS, 0, Segment(0).add(Rec(0, 0, 0, None, b"0"), Rec(1, 0, 0, None, b"1")))
         create_topic(broker.bootstrap, ORDERS, len(RECORDS), KEEP_ALL)
         create_topic(broker.bootstrap, KEPT, len(RECORDS), {"cleanup.policy": "compact"})
         for partition, values in RECORDS.items():
@@ -322,6 +325,8 @@ class RightsStage:
                         object=f"s3://{self._site.bucket.name}/{self._object}",
                         topic=topic_of(case),
                         logs=self._logs.path,
+                        files=self._files.path,
+                        new=self._site.folder / f"new-{case.number}",
                     )
                     for one in case.command.typed
                 )
@@ -457,9 +462,10 @@ class RightsStage:
             assert sorted(found) == sorted(
                 (number, value.decode()) for number, some in RECORDS.items() for value in some
             )
-        elif command.typed[0] in {"ls", "verify"} and command.kind is Kind.READER:
+        elif command.typed[0] in {"ls", "verify", "export"} and command.kind is Kind.READER:
             told = json.loads(done.out)
-            assert sum(row["records"] for row in told["holdings"]) == 3 if command.typed[0] == "ls" else told["whole"]
+            rows = told.get("exported", told.get("holdings", ()))
+            assert told["whole"] if command.typed[0] == "verify" else sum(row["records"] for row in rows) == 3
         elif command.typed[0] == "groups":
             self._assert_groups_told(case, json.loads(done.out))
         elif command.kind in {Kind.GONE, Kind.COMPARED, Kind.IMPORT} or command.typed[0] in {

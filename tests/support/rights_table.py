@@ -98,7 +98,7 @@ class Kind(Enum):
     GONE = "accepts that a topic of an archive of its own is gone"
     COMPARED = "compares a copy, in an archive of its own, that has missed a deletion"
     SWEEP = "sweeps an archive of its own"
-    IMPORT = "imports a log into an archive of its own"
+    IMPORT = "imports files into an archive of its own"
     RESTORE = "fills a topic of its own"
     TRANSLATION = "asks for a topic that was restored before"
     APPLICATION = "sets a group of its own in such a topic"
@@ -218,6 +218,9 @@ COMMANDS: Final = (
     Command(name="`ls`", typed=("ls",), needs=READING, is_brief=True),
     Command(name="`ls TOPIC`", typed=("ls", "orders", "--segments"), needs=READING, is_brief=True),
     Command(name="`cat`", typed=("cat", "orders"), needs=READING, is_brief=True),
+    Command(
+        name="`export kafka-backup`", typed=("export", "kafka-backup", "{new}", "--topics", "orders"), needs=READING, is_brief=True
+    ),
     Command(name="`compacted status`", typed=("compacted", "status"), needs=READING, is_brief=True),
     Command(
         name="`compacted status --against-kafka`",
@@ -390,6 +393,13 @@ COMMANDS: Final = (
         is_brief=True,
     ),
     Command(name="`import kafka-log`", typed=("import", "kafka-log", "{logs}"), kind=Kind.IMPORT, needs=WRITING, is_brief=True),
+    Command(
+        name="`import kafka-backup`",
+        typed=("import", "kafka-backup", "{files}", "--cluster-id", "C1"),
+        kind=Kind.IMPORT,
+        needs=WRITING,
+        is_brief=True,
+    ),
     Command(name="`backup --until-end`", typed=UNTIL_END, kind=Kind.BACKUP, backup={"groups": "off"}, needs=ARCHIVING, is_brief=True),
     Command(
         name="… with `storage.tags`",

@@ -39,9 +39,23 @@ def read_records(
 
     `positions`: by partition, the offset where reading starts; lower records are skipped.
     """
-    reads, are_gone_told = wanted_of(partition, selection, positions), False
-    for number in _numbers(topic, partition):
-        wanted = reads(number) or selection
+    reads = wanted_of(partition, selection, positions)
+    numbers = partition_numbers(topic, partition)
+    for number, frame in read_frames(store, topic, numbers, lambda one: reads(one) or selection, report_problem):
+        yield from frame_to_values(frame, number)
+
+
+def read_frames(
+    store: ObjectStore,
+    topic: ArchivedTopic,
+    numbers: Iterable[int],
+    reads: Callable[[int], Selection],
+    report_problem: ReportProblem,
+) -> Iterator[tuple[int, Frame]]:
+    """Read frames of these partitions, in offset order; report unreadable objects. `reads`: what is wanted of each."""
+    are_gone_told = False
+    for number in numbers:
+        wanted = reads(number)
         for problem in problems_within(topic, number, wanted):
             report_problem(problem)
         readings = wanted_readings(topic.partitions.get(number, EMPTY_PARTITION).readable, wanted)
@@ -49,7 +63,7 @@ def read_records(
         for part in with_planned(parts, FactsOfParts.of_parts(parts, readings)):
             try:
                 for frame in read_parts(store, topic.topic, number, [part], selection=wanted):
-                    yield from frame_to_values(frame, number)
+                    yield number, frame
             except SweptError as error:
                 if not are_gone_told:  # during a sweep hundreds may be missing
                     report_problem(f"{topic.topic}-{number}: {error}; objects that went after it are not named")
@@ -114,7 +128,8 @@ def follow_records(
         pause()
 
 
-def _numbers(topic: ArchivedTopic, partition: int | None) -> Sequence[int]:
+def partition_numbers(topic: ArchivedTopic, partition: int | None = None) -> Sequence[int]:
+    """Return the partitions of a topic, those without an object too; or the one that is asked for."""
     shape = range(0 if topic.fact is None else topic.fact.partitions)
     have = sorted({*topic.partitions, *topic.damaged, *shape})
     if partition is not None and partition not in have:

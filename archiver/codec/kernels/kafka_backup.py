@@ -1,4 +1,4 @@
-"""Kernels for the files of itadventurer/kafka-backup: index the records of a segment file, and write them.
+"""Kernels for the files of itadventurer/kafka-backup: read the records of a segment file, and write them.
 
 A record, big-endian: offset int64, kind of its time int32 (-1 none, 0 CreateTime, 1 LogAppendTime, -2 CreateTime without a
 time), the time int64 for kinds 0 and 1, key length int32 (-1 null), key, value length, value, number of headers int32, and for
@@ -10,8 +10,9 @@ from numba import types
 
 from archiver.codec.frame import Bytes, Longs
 from archiver.codec.kernels.batches import big_endian
+from archiver.codec.kernels.headers import read_header
 from archiver.codec.kernels.jit import BYTES, LONG, LONGS, READ_ONLY_BYTES, TABLE, inner, kernel
-from archiver.codec.kernels.varint import copy_bytes, write_varint
+from archiver.codec.kernels.varint import copy_bytes, holds, inside, write_varint
 
 MAGIC = 1  # the first byte of every file
 ENTRY_SIZE = 24
@@ -192,3 +193,62 @@ def next_entry(source: Bytes, index: Bytes, entry: int, entries: int, floor: int
             return np.int64(one), np.int64(1)
         before = offset
     return np.int64(entries), np.int64(0)
+
+
+@inner
+def _put(target: Bytes, position: int, value: int, size: int) -> int:
+    """Write an integer, big-endian. Returns the position after it."""
+    for index in range(size):
+        target[position + index] = np.uint8((value >> (8 * (size - 1 - index))) & 0xFF)
+    return position + size
+
+
+@inner
+def _put_blob(target: Bytes, position: int, source: Bytes, start: int, length: int) -> int:
+    """Write a key or value that the caller has checked. Returns the position after it."""
+    position = _put(target, position, max(length, _NONE), 4)
+    return copy_bytes(target, position, source, start, length) if length > 0 else position
+
+
+@kernel(types.UniTuple(LONG, 3)(READ_ONLY_BYTES, READ_ONLY_BYTES, TABLE, LONG, LONG, BYTES, BYTES))
+def write_stored(
+    body: Bytes, header_body: Bytes, table: Longs, first: int, place: int, target: Bytes, index: Bytes
+) -> tuple[int, int, int]:
+    """Write records from row `first` on, as far as there is room, and their index entries; `place` is where they will be in their file.
+
+    Returns (the next row, bytes written, or needed if not even one record fits, -1). The last number is the row of a record
+    whose fields leave the buffers, if there is one.
+    """
+    used, entries = np.int64(0), np.int64(0)
+    for one in range(first, table.shape[1]):
+        row = table[:, one]
+        key_length, value_length, count = max(row[4], 0), max(row[6], 0), row[9]
+        is_inside = holds(len(body), row[3], row[4]) and holds(len(body), row[5], row[6])
+        if not is_inside or not inside(row[7], row[8], len(header_body)) or count < 0 or count > row[8]:
+            return np.int64(one), used, np.int64(one)
+        size = _SMALLEST + 8 + key_length + value_length + row[8] + 8 * count
+        if size > len(target) - used or (entries + 1) * ENTRY_SIZE > len(index):
+            return np.int64(one), used if one > first else size, np.int64(-1)
+        start, kind = used, row[2]
+        if kind < 0 and row[1] != _NONE:  # a time of unknown type: the format has no such type
+            kind = 0
+        elif kind == 0 and row[1] == _NONE:
+            kind = _NO_CREATE_TIME
+        position = _put(target, _put(target, used, row[0], 8), kind, 4)
+        if kind >= 0:
+            position = _put(target, position, row[1], 8)
+        position = _put_blob(target, position, body, row[3], row[4])
+        position = _put_blob(target, position, body, row[5], row[6])
+        position = _put(target, position, count, 4)
+        at, end = row[7], row[7] + row[8]
+        for _ in range(count):
+            key_start, length, value_start, value_size, at = read_header(header_body, at, end)
+            if at < 0:
+                return np.int64(one), start, np.int64(one)
+            position = _put_blob(target, position, header_body, key_start, length)
+            position = _put_blob(target, position, header_body, value_start, value_size)
+        used = position
+        at = _put(index, entries * ENTRY_SIZE, row[0], 8)
+        _put(index, _put(index, at, place + start, 8), used - start, 8)
+        entries += 1
+    return np.int64(table.shape[1]), used, np.int64(-1)
