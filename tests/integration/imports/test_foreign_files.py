@@ -66,11 +66,14 @@ def test_a_log_of_kafka_07_comes_back(
 ) -> None:
     logs = old.Directory(tmp_path / "logs")
     sets = [pack(b"".join(old.new(b"%d" % number) for number in range(3))) for pack in old.PACKED.values()]
-    logs.write(old.old(b"a") + old.flipped(old.new(b"bad"), 11) + b"".join(sets), old.new(b"z"), topic=topic, at=500)
+    first = old.old(b"a") + old.flipped(old.new(b"bad"), 11) + b"".join(sets)
+    logs.write(first, old.new(b"z"), topic=topic, at=500)
     arguments = (str(logs.path), "--cluster-id", "C1", "--keep-positions")
     done = imported(site, broker_41, "kafka-0.7", *arguments, code=3)
     ((hole,),) = [one["holes"] for one in done["imported"]]
     assert (hole["until"], hole["cause"]) == (2, "unreadable")
+    begins = done["planned"][0]["file_begins"]
+    assert sorted(begins.values()) == [[500, 0], [500 + len(first), 11]]
     back = restored(site, broker_41, java_oracle, topic)
     assert [value for _, _, value, _ in back[0]] == [b"a", *[b"0", b"1", b"2"] * 3, b"z"]
     assert back[0][0] == (-1, None, b"a", ((b"kafka-0.7-position", b"500"),))
