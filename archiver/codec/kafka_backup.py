@@ -29,7 +29,10 @@ class Damage(NamedTuple):
 
 
 class StoredSegments:
-    """Decodes the segment files of a partition, in their order. `last`: the highest offset that was read."""
+    """Decodes the segment files of a partition, in their order.
+
+    `last` is the highest offset that was read. The caller raises it where damage leaves offsets out: no record below is read then.
+    """
 
     def __init__(self) -> None:
         self.last = -1
@@ -113,7 +116,6 @@ class StoredSegments:
         before = min(before, int(state[kernels.CEILING]) - 1)
         end = _entry(index, good)[1] if is_good else sum(place)
         yield Damage(start, end, before + 1, "not the records of the index")
-        self.last = max(self.last, before)
         state[kernels.ENTRY], state[kernels.POSITION] = good, end
         state[kernels.INDEXED], state[kernels.PASSED] = before, 0
 

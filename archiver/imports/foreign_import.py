@@ -33,6 +33,7 @@ class ForeignPartition:
     cluster_id: str = ""  # empty: the files have none
     notes: Sequence[str] = ()  # what a user should know; each is printed once
     positions: Mapping[str, int] = field(default_factory=dict)  # of consumer groups
+    details: Mapping[str, Any] = field(default_factory=dict)  # for the report in JSON; `steps` may fill it
 
 
 def merged(files: Sequence[MergedFile], missing: Sequence[Missing]) -> Iterator[Frame | Hole]:
@@ -92,7 +93,7 @@ class PlannedForeign:
 
     @property
     def details(self) -> Mapping[str, Any]:
-        return {} if self.survey is None else {"records": self.survey.records}
+        return {**self.found.details, **({} if self.survey is None else {"records": self.survey.records})}
 
     def fill(self, fill: PartitionFill) -> None:
         for step in self.found.steps():

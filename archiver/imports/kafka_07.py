@@ -57,16 +57,24 @@ def find_partitions(
             )
         found |= here
     return [
-        ForeignPartition(
-            topic=topic,
-            partition=number,
-            files=[one.path for one in files],
-            steps=partial(_steps, f"{topic}-{number}", files, keeps_positions=keeps_positions),
-            notes=[_NUMBERS],
-        )
+        _partition(f"{topic}-{number}", topic, number, files, keeps_positions=keeps_positions)
         for (topic, number), files in found.items()
         if wanted(topic)
     ]
+
+
+def _partition(
+    name: str, topic: str, number: int, files: Sequence[_LogFile], *, keeps_positions: bool
+) -> ForeignPartition:
+    begins: dict[str, tuple[int, int]] = {}
+    return ForeignPartition(
+        topic=topic,
+        partition=number,
+        files=[one.path for one in files],
+        steps=partial(_steps, name, files, begins, keeps_positions=keeps_positions),
+        notes=[_NUMBERS],
+        details={"file_begins": begins},
+    )
 
 
 def _log_files(folder: Path) -> list[_LogFile]:
@@ -83,7 +91,10 @@ def _log_files(folder: Path) -> list[_LogFile]:
     return files
 
 
-def _steps(name: str, files: Sequence[_LogFile], *, keeps_positions: bool) -> Iterator[Frame | Hole]:
+def _steps(
+    name: str, files: Sequence[_LogFile], begins: dict[str, tuple[int, int]], *, keeps_positions: bool
+) -> Iterator[Frame | Hole]:
+    """Read the files in order. `begins` gets the byte position and the offset at which each begins."""
     reader = LogReader(keeps_positions=keeps_positions)
     position = files[0].start
     for file in files:
@@ -91,7 +102,7 @@ def _steps(name: str, files: Sequence[_LogFile], *, keeps_positions: bool) -> It
             reader.number += 1
             why = f"{file.path.parent}: bytes {position} to {file.start} of the log are missing"
             yield Hole(reader.number, HoleCause.UNREADABLE, f"{why}: they take one number")
-        log.info("%s: byte %s of the log is offset %s", name, file.start, reader.number)
+        begins[file.path.name] = file.start, reader.number
         position = file.start + file.size
         for step in reader.read(MappedFile(file.path).content, file.start):
             if isinstance(step, Damage):

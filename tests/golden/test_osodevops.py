@@ -1,6 +1,7 @@
 """Archives that osodevops/kafka-backup's own crate wrote (osodevops-1/writer): read as that program listed them; and broken ones."""
 
 import json
+import random
 import shutil
 import struct
 import zlib
@@ -249,3 +250,25 @@ def test_other_folders_are_refused(copy: Copy) -> None:
         copy.save()
         with pytest.raises(UsageError, match="is no segment of orders-0"):
             copy.partitions()
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_damaged_segments_never_crash_nor_give_a_record_that_was_not_written(
+    tmp_path: Path, name: str, seed: int
+) -> None:
+    """Their checksum is right, so that what is inside is read."""
+    copy, rng = Copy(tmp_path / "copy", name), random.Random(seed)
+    path = copy.segment(1)
+    whole = path.read_bytes()
+    for _ in range(60):
+        body = bytearray(whole[:-8])
+        for _ in range(rng.choice([1, 1, 3])):
+            body[rng.randrange(6, len(body))] = rng.randrange(256)
+        del body[rng.choice([len(body), rng.randrange(40, len(body))]) :]
+        path.write_bytes(body + struct.pack("<I", zlib.crc32(body)) + b"BKAE")
+        records, _ = copy.read()
+        offsets = [one.offset for one in records]
+        assert offsets == sorted(set(offsets))
+        assert [one for one in records if not 140 <= one.offset < 150] == [
+            one for one in listed(0) if not 140 <= one.offset < 150
+        ]

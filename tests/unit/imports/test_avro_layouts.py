@@ -1,6 +1,7 @@
 """Avro files of other tools, written by fastavro: layouts, header values in Java's serialization, overlaps, damage, refusals."""
 
 import io
+import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -273,3 +274,23 @@ def test_other_files_are_refused(files: Folder, tmp_path: Path) -> None:
     files.write(1, avro(other, [rec(1)]))
     with pytest.raises(UsageError, match=f"its schema is not that of --layout {files.layout}"):
         files.read()
+
+
+def test_damaged_files_never_crash_nor_stop_the_others(files: Folder, seed: int) -> None:
+    rng = random.Random(seed)
+    whole = avro(files.layout, [rec(offset, headers=((b"h", b"v"),)) for offset in range(30)], codec="null")
+    for _ in range(100):
+        content = bytearray(whole)
+        for _ in range(rng.choice([1, 1, 4])):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        del content[rng.choice([len(content), rng.randrange(len(content))]) :]
+        files.write(0, bytes(content))
+        files.write(1000, [rec(1000), rec(1001)])
+        try:
+            found, _ = split(files.read())
+        except UsageError as error:  # its header names another schema
+            assert "its schema is not" in str(error)  # noqa: PT017 - and nothing else
+            continue
+        offsets = [one.offset for one in found]
+        assert offsets == sorted(set(offsets))
+        assert {1000, 1001} <= {*offsets} or max(offsets) > 1001

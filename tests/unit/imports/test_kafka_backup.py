@@ -152,6 +152,14 @@ def test_damage_is_a_hole_up_to_the_next_record_of_the_index(folder: KafkaBackup
     assert why.endswith("_records: not the records of the index")
 
 
+def test_damage_of_the_last_records_is_one_hole(folder: KafkaBackupFolder) -> None:
+    segment = Segment(0).add(*recs(0, 5))
+    segment.records[-60:] = bytes(60)
+    folder.write("orders", 0, segment)
+    records, holes = read(folder)
+    assert (records, [until for until, _ in holes]) == (recs(0, 3), [5])
+
+
 def test_without_an_index_damage_reaches_to_the_next_file(folder: KafkaBackupFolder) -> None:
     first, second = damaged(zero)
     first.index = bytearray(b"\x01")
