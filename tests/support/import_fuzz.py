@@ -144,6 +144,8 @@ def _payload_start(content: bytes) -> int:
 
 
 def _sealed(content: bytes) -> bytes:
+    if len(content) <= 16:
+        return content  # too little is left
     return with_crc(content) if content[16] == 2 else ms.fitted(content)
 
 
