@@ -59,7 +59,7 @@ class Bench:
         self.bootstrap = broker.bootstrap
         self.minio = minio
         self.level = level
-        self._log_dir = broker.data_dir / "log"
+        self.log_dir = broker.data_dir / "log"
         self._folder = folder
         self._archiver = str(Path(sys.executable).with_name("archiver"))
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -106,14 +106,14 @@ class Bench:
     def baseline_restore(self, topic: str, produced: Produced) -> Row:
         target = f"{topic}-baseline"
         create_topic(self.bootstrap, target)
-        landing = Landing(self._log_dir, target)
+        landing = Landing(self.log_dir, target)
         usage, found = self.measured(self._baseline("restore", target, topic), landing)
         _agree("the baseline's restore", found, produced)
         return self._restored(target, usage, produced, landing)
 
     def our_restore(self, topic: str, produced: Produced) -> Row:
         target = f"{topic}-ours"
-        landing = Landing(self._log_dir, target)
+        landing = Landing(self.log_dir, target)
         file = self._folder / "target.yaml"
         file.write_text(yaml.safe_dump({"kafka": {"bootstrap.servers": self.bootstrap}}), encoding="utf-8")
         command = [self._archiver, "restore", "--format", "json", "-c", str(self._config(topic))]
@@ -155,9 +155,13 @@ class Bench:
         """Remove what both backups wrote: a repetition must not find it, and disks are finite."""
         for path in (self._folder / baseline).iterdir():
             path.unlink()
-        for key in self._keys(ours):
-            self._s3.delete_object(Bucket=_bucket(ours), Key=key)
-        self._s3.delete_bucket(Bucket=_bucket(ours))
+        self.empty(ours)
+
+    def empty(self, topic: str) -> None:
+        """Remove what our backup of a topic wrote."""
+        for key in self._keys(topic):
+            self._s3.delete_object(Bucket=_bucket(topic), Key=key)
+        self._s3.delete_bucket(Bucket=_bucket(topic))
 
     def stages(self, topic: str) -> Row:
         """Where the CPU of a backup goes, stage by stage (benchmarks/stages.py)."""

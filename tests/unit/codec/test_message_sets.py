@@ -2,42 +2,18 @@
 
 import random
 import struct
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import cramjam
 import pytest
 
 from archiver.codec import batch as batch_codec
 from archiver.codec.batch import DecodedBatches, decode_batches
 from archiver.errors import CorruptBatchError, LargeBatchError, UnsupportedBatchError
 from tests.support.frames import records_of
+from tests.support.message_sets import TIME, message, sealed, wrapper
 from tests.support.records import Rec
 from tests.support.reference_batch import batch_of, encode
-
-TIME = 1_600_000_000_000
-
-
-def message(
-    offset: int, value: bytes | None, key: bytes | None = None, *, magic: int = 1, attributes: int = 0, time: int = TIME
-) -> bytes:
-    body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", time) if magic else b"")
-    for part in (key, value):
-        body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
-    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
-
-
-def raw_snappy(content: bytes) -> bytes:
-    return bytes(cramjam.snappy.compress_raw(content))
-
-
-def wrapper(offset: int, inner: bytes, *, magic: int = 1, attributes: int = 2, time: int = TIME) -> bytes:
-    """A message whose value is a compressed set: raw snappy, unless `attributes` names another codec."""
-    pack: Callable[[bytes], bytes] = {1: lambda one: bytes(cramjam.gzip.compress(one)), 2: raw_snappy}.get(
-        attributes & 7, lambda one: one
-    )
-    return message(offset, pack(inner), magic=magic, attributes=attributes, time=time)
 
 
 def rec(offset: int, value: bytes | None, *, time: int = TIME, kind: int = 0) -> Rec:
@@ -125,11 +101,6 @@ def test_what_its_producer_wrote_wrong_is_read_and_counted() -> None:
     cut = decode_batches(wrapper(10, message(0, b"a") + message(1, b"b")[:-1]), 0)
     assert [one.offset for one in records_of(cut.frame)] == [10]
     assert (cut.wrong_inside, cut.cut_sets) == (0, 1)
-
-
-def sealed(content: bytes) -> bytes:
-    """With the CRC that fits the bytes."""
-    return content[:12] + struct.pack(">I", zlib.crc32(content[16:])) + content[16:]
 
 
 BROKEN = {
