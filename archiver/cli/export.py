@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from archiver.archive.format.handle import Archive
     from archiver.config.model import IndexUse
     from archiver.groups.positions.archived_position import ArchivedPosition
-    from archiver.imports.kafka_backup_export import ExportResult
+    from archiver.imports.tools.kafka_backup_export import ExportResult
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.format.handle import open_archive
-    from archiver.imports.kafka_backup_export import ExportRequest, run_export
+    from archiver.imports.tools.kafka_backup_export import ExportRequest, run_export
     from archiver.process.output.progress import Progress
 
     storage, started_s = archive_config(options).storage, time.monotonic()

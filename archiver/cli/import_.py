@@ -15,9 +15,9 @@ from archiver.errors import NotWholeError, UsageError
 from archiver.process.output.text import spell_size
 
 if TYPE_CHECKING:
-    from archiver.imports.foreign_import import ForeignPartition
-    from archiver.imports.import_run import ImportPlan, ImportRequest, ImportResult, PlannedPartition
-    from archiver.imports.partition_fill import Hole, ImportedPartition
+    from archiver.imports.filling.foreign_import import ForeignPartition
+    from archiver.imports.filling.import_run import ImportPlan, ImportRequest, ImportResult, PlannedPartition
+    from archiver.imports.filling.partition_fill import ImportedPartition, ImportHole
 
 Report = Callable[[str], None]
 Wanted = Callable[[str], bool]
@@ -41,8 +41,8 @@ def _foreign(
     def plan(
         options: argparse.Namespace, asked: "dict[str, Any]", report: Report
     ) -> "tuple[ImportRequest, ImportPlan]":
-        from archiver.imports.foreign_import import plan_foreign
-        from archiver.imports.import_run import ImportRequest
+        from archiver.imports.filling.foreign_import import plan_foreign
+        from archiver.imports.filling.import_run import ImportRequest
 
         request = ImportRequest(**asked)
         found = find(options, request.wanted)
@@ -75,7 +75,7 @@ def _add_log_options(parser: argparse.ArgumentParser) -> None:
 def _plan_logs(
     options: argparse.Namespace, asked: "dict[str, Any]", report: Report
 ) -> "tuple[ImportRequest, ImportPlan]":
-    from archiver.imports.log_import import LogImportRequest, plan_import
+    from archiver.imports.logs.log_import import LogImportRequest, plan_import
 
     request = LogImportRequest(
         deleted=options.deleted,
@@ -89,7 +89,7 @@ def _plan_logs(
 
 
 def _find_osodevops(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
-    from archiver.imports.osodevops import find_partitions
+    from archiver.imports.tools.osodevops import find_partitions
 
     return find_partitions(options.source, wanted)
 
@@ -106,7 +106,7 @@ def _add_avro_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _find_avro(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
-    from archiver.imports.avro_layouts import find_partitions
+    from archiver.imports.tools.avro_layouts import find_partitions
 
     return find_partitions(options.source, wanted, layout=options.layout, empty_is_null=options.empty_is_null)
 
@@ -120,13 +120,13 @@ def _add_kafka_07_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _find_kafka_07(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
-    from archiver.imports.kafka_07 import find_partitions
+    from archiver.imports.tools.kafka_07 import find_partitions
 
     return find_partitions(options.source, wanted, keeps_positions=options.keep_positions)
 
 
 def _find_kafka_backup(options: argparse.Namespace, wanted: Wanted) -> "Sequence[ForeignPartition]":
-    from archiver.imports.kafka_backup import find_partitions
+    from archiver.imports.tools.kafka_backup import find_partitions
 
     return find_partitions(options.source, wanted)
 
@@ -218,7 +218,7 @@ def run(options: argparse.Namespace) -> int:
     from archiver.backup.service.run_backup import sink_of, spool_of
     from archiver.config.environment import failpoint
     from archiver.config.load import load_config
-    from archiver.imports.import_run import ImportResult, check_archive, run_import
+    from archiver.imports.filling.import_run import ImportResult, check_archive, run_import
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
 
@@ -298,7 +298,7 @@ def _imported_row(one: "ImportedPartition") -> dict[str, Any]:
     }
 
 
-def _hole_row(hole: "Hole") -> dict[str, Any]:
+def _hole_row(hole: "ImportHole") -> dict[str, Any]:
     return {"until": hole.until, "cause": str(hole.cause), "why": hole.why}
 
 
@@ -343,7 +343,7 @@ def import_lines(result: "ImportResult") -> Iterator[str]:
 
 
 def _problems(result: "ImportResult") -> Iterator[str]:
-    planned: dict[tuple[str, int], set[Hole]] = {}
+    planned: dict[tuple[str, int], set[ImportHole]] = {}
     for one in result.plan.partitions:
         planned[one.topic, one.partition] = set(one.holes)
         yield from _hole_lines(f"{one.topic}-{one.partition}", one.holes)
@@ -355,7 +355,7 @@ def _problems(result: "ImportResult") -> Iterator[str]:
             yield done.error
 
 
-def _hole_lines(name: str, holes: "Sequence[Hole]") -> Iterator[str]:
+def _hole_lines(name: str, holes: "Sequence[ImportHole]") -> Iterator[str]:
     for hole in holes:
         if hole.cause != "expired":
             yield f"{name}: {f'offsets up to {hole.until - 1} are left out: ' if hole.until else ''}{hole.why}"

@@ -16,7 +16,7 @@ from archiver.codec.avro import (
     decode_header,
     decode_payload,
 )
-from archiver.codec.damage import Damage
+from archiver.codec.damage import DamagedInput
 from archiver.codec.frame import Bytes, Column, Frame
 from archiver.codec.kernels.avro_decode import ALL_READ, BYTES_LEFT
 from archiver.codec.kernels.foreign_avro import decode_keep_rows, unwrap_headers
@@ -50,7 +50,7 @@ def read_header(file: AvroFile, tool: RecordFormat) -> ContainerHeader:
     return decode_header(file.content.data, file.name, tool.schemas)
 
 
-def read_records(file: AvroFile, tool: RecordFormat) -> Iterator[Frame | Damage]:
+def read_records(file: AvroFile, tool: RecordFormat) -> Iterator[Frame | DamagedInput]:
     """Yield the records of a file, and what of it could not be read. A broken block ends at the next sync marker."""
     header = read_header(file, tool)
     content = file.content.data
@@ -63,7 +63,7 @@ def read_records(file: AvroFile, tool: RecordFormat) -> Iterator[Frame | Damage]
             position = block.end
         except CorruptSegmentError as error:
             end = _behind_sync(file.content, position, header.sync)
-            yield Damage(position, end, str(error))
+            yield DamagedInput(position, end, str(error))
             position = end
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from archiver.codec.damage import Damage
+from archiver.codec.damage import DamagedInput
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.kernels.foreign_avro import count_same_rows
 
@@ -23,7 +23,7 @@ class MergedFile(NamedTuple):
     path: Path
     first: int
     until: int
-    read: Callable[[], Iterator[Frame | Damage]]
+    read: Callable[[], Iterator[Frame | DamagedInput]]
 
 
 class Missing(NamedTuple):
@@ -59,7 +59,7 @@ class _Open:
         self._steps = file.read()
         self._next = file.first  # no offset is below
         self._missing = missing
-        self._broken: list[Damage] = []  # whose last offset is not known yet
+        self._broken: list[DamagedInput] = []  # whose last offset is not known yet
         self._load()
 
     @property
@@ -86,13 +86,13 @@ class _Open:
     def _load(self) -> None:
         self.frame, self.row = _NO_RECORDS, 0
         for step in self._steps:
-            if isinstance(step, Damage):
+            if isinstance(step, DamagedInput):
                 self._broken.append(step)
             elif len(step):
                 offsets = step.column(Column.OFFSET)
                 if offsets[0] < self._next or offsets[-1] >= self._file.until or (offsets[1:] <= offsets[:-1]).any():
                     self._broken.append(
-                        Damage(0, 0, f"its offsets do not rise, or are not those of its name, near {offsets[0]}")
+                        DamagedInput(0, 0, f"its offsets do not rise, or are not those of its name, near {offsets[0]}")
                     )
                     break
                 self.frame = step

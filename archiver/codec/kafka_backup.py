@@ -18,7 +18,7 @@ UNKNOWN_END: Final = -1
 _MOST_OFFSET: Final = 2**63 - 2
 
 
-class Damage(NamedTuple):
+class DamagedSpan(NamedTuple):
     """Bytes of a segment file that are not imported, and why."""
 
     start: int
@@ -42,7 +42,7 @@ class StoredSegments:
         self._table = np.empty((len(Column), MOST_FETCHED_ROWS), np.int64)
         self._headers = np.empty(kernels.FRAME_BYTES // 4, np.uint8)
 
-    def read(self, content: Bytes, index: Bytes, below: int = _MOST_OFFSET + 1) -> Iterator[Frame | Damage]:
+    def read(self, content: Bytes, index: Bytes, below: int = _MOST_OFFSET + 1) -> Iterator[Frame | DamagedSpan]:
         """Yield the records and damages of a file, both with their first byte. A frame is valid until the next one is asked for.
 
         `below`: the first offset of the next file.
@@ -69,14 +69,14 @@ class StoredSegments:
             else:
                 yield from self._behind_broken(content, index, state)
         if self.last < self._promised:
-            yield Damage(
+            yield DamagedSpan(
                 position, len(content), self._promised + 1, "records of the index are missing at the end of the file"
             )
         elif problem != kernels.OK:
             until = NO_OFFSETS if self._trusts_index else UNKNOWN_END
-            yield Damage(position, len(content), until, "no whole record", is_confirmed=not self._trusts_index)
+            yield DamagedSpan(position, len(content), until, "no whole record", is_confirmed=not self._trusts_index)
 
-    def _records(self, content: Bytes, index: Bytes, state: Longs) -> Generator[Frame | Damage, None, int]:
+    def _records(self, content: Bytes, index: Bytes, state: Longs) -> Generator[Frame | DamagedSpan, None, int]:
         """Yield records up to a problem, which is returned."""
         while True:
             state[kernels.FLOOR] = self.last
@@ -91,7 +91,7 @@ class StoredSegments:
             elif problem != kernels.OK or not rows:
                 return int(problem)
 
-    def _leftovers(self, content: Bytes, index: Bytes, state: Longs, end: int) -> Iterator[Frame | Damage]:
+    def _leftovers(self, content: Bytes, index: Bytes, state: Longs, end: int) -> Iterator[Frame | DamagedSpan]:
         """Yield the records before `end`, where that of the next index entry begins. Those that come again are left to it."""
         inside = state.copy()
         inside[kernels.END], inside[kernels.ENTRIES] = end, inside[kernels.ENTRY]
@@ -99,7 +99,7 @@ class StoredSegments:
         yield from self._records(content, index, inside)
         state[kernels.POSITION] = end
 
-    def _behind_broken(self, content: Bytes, index: Bytes, state: Longs) -> Iterator[Frame | Damage]:
+    def _behind_broken(self, content: Bytes, index: Bytes, state: Longs) -> Iterator[Frame | DamagedSpan]:
         """Continue behind an index entry whose record is not where it says."""
         entry, start = state[[kernels.ENTRY, kernels.POSITION]].tolist()
         offset, begin, length = _entry(index, entry)
@@ -115,7 +115,7 @@ class StoredSegments:
         before, *place = _entry(index, good - 1)
         before = min(before, int(state[kernels.CEILING]) - 1)
         end = _entry(index, good)[1] if is_good else sum(place)
-        yield Damage(start, end, before + 1, "not the records of the index")
+        yield DamagedSpan(start, end, before + 1, "not the records of the index")
         state[kernels.ENTRY], state[kernels.POSITION] = good, end
         state[kernels.INDEXED], state[kernels.PASSED] = before, 0
 

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from archiver.codec.compression import LARGEST_KEPT, Arena, BatchCodec, DecompressionError
-from archiver.codec.damage import Damage
+from archiver.codec.damage import DamagedInput
 from archiver.codec.frame import Bytes, Column, Frame, Longs
 from archiver.codec.kernels import messages_07 as kernels
 
@@ -39,7 +39,7 @@ class LogReader:
         self._buffer: Bytes | None = None
         self._table = np.empty((len(Column), _MOST_ROWS), np.int64)
 
-    def read(self, content: Bytes, position: int) -> Iterator[Frame | Damage]:
+    def read(self, content: Bytes, position: int) -> Iterator[Frame | DamagedInput]:
         """Yield the messages of a file that begins at this position of the log. A frame is valid until the next step is asked for."""
         start = 0
         found = np.empty((_COLUMNS, _MOST_MESSAGES), np.int64)
@@ -53,13 +53,13 @@ class LogReader:
             start = end
             if why in _PROBLEMS:
                 start = kernels.end_of_broken(content, end)
-                yield self._damage(Damage(end, start, _PROBLEMS[why]))
+                yield self._damage(DamagedInput(end, start, _PROBLEMS[why]))
 
-    def _damage(self, damage: Damage) -> Damage:
+    def _damage(self, damage: DamagedInput) -> DamagedInput:
         self.number += 1
         return damage
 
-    def _steps(self, body: Bytes, messages: Longs, position: int) -> Iterator[Frame | Damage]:
+    def _steps(self, body: Bytes, messages: Longs, position: int) -> Iterator[Frame | DamagedInput]:
         oddities = np.zeros(2, np.int64)
         kernels.count_messages(body, messages, oddities)
         self.wrong_inside += int(oddities[0])
@@ -69,7 +69,9 @@ class LogReader:
             yield from self._frames(body, np.ascontiguousarray(messages[:, start:broken]), position)
             if broken < messages.shape[1]:
                 begin, end, why = messages[[kernels.START, kernels.END, kernels.PROBLEM], broken].tolist()
-                yield self._damage(Damage(begin, end, _PROBLEMS.get(why, "a message that cannot be decompressed")))
+                yield self._damage(
+                    DamagedInput(begin, end, _PROBLEMS.get(why, "a message that cannot be decompressed"))
+                )
             start = broken + 1
 
     def _frames(self, body: Bytes, messages: Longs, position: int) -> Iterator[Frame]:

@@ -1,1 +1,1 @@
-"""Imports logs of Kafka brokers and archives of other tools into the archive."""
+"""Imports logs of Kafka brokers and files of other tools into the archive, and writes such files."""

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from archiver.errors import UsageError
-from archiver.imports.foreign_import import ForeignPartition
-from archiver.imports.osodevops import find_partitions
-from archiver.imports.partition_fill import Hole
+from archiver.imports.filling.foreign_import import ForeignPartition
+from archiver.imports.filling.partition_fill import ImportHole
+from archiver.imports.tools.osodevops import find_partitions
 from tests.support.frames import records_of
 from tests.support.records import Rec
 
@@ -50,7 +50,7 @@ def read(found: ForeignPartition) -> tuple[list[Rec], list[tuple[int, str]]]:
     records: list[Rec] = []
     holes: list[tuple[int, str]] = []
     for step in found.steps():
-        if isinstance(step, Hole):
+        if isinstance(step, ImportHole):
             holes.append((step.until, str(step.cause)))
         else:
             records += records_of(step)

@@ -13,7 +13,8 @@ from archiver.archive.segments.segment_writer import SegmentLimits
 from archiver.archive.segments.spool import Spool
 from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.backup.reports.ledger import NO_LEDGER
-from archiver.imports.log_import import LogImportRequest, LogImportResult, plan_import, run_import
+from archiver.imports.filling.import_run import ImportResult, run_import
+from archiver.imports.logs.log_import import LogImportRequest, plan_import
 from archiver.process.running.silence import SilenceCounter
 from tests.support.frames import of_avro
 from tests.support.memory_store import MemoryStore
@@ -22,7 +23,7 @@ from tests.support.records import Rec
 _LAYOUT = Layout("p")
 
 
-def import_logs(sources: Sequence[Path], spool: Path, **asked: Any) -> tuple[LogImportResult, MemoryStore]:  # noqa: ANN401 - of a request
+def import_logs(sources: Sequence[Path], spool: Path, **asked: Any) -> tuple[ImportResult, MemoryStore]:  # noqa: ANN401 - of a request
     """Import into a new archive."""
     store = MemoryStore()
     request = LogImportRequest(sources=sources, **asked)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from archiver.imports.avro_layouts import KEEP, TRIVADIS
+from archiver.imports.tools.avro_layouts import KEEP, TRIVADIS
 from archiver.upkeep.object_check import Level
 from tests.golden import test_osodevops as osodevops
 from tests.support.brokers import Broker

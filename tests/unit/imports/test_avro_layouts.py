@@ -10,8 +10,8 @@ import fastavro
 import pytest
 
 from archiver.errors import UsageError
-from archiver.imports.avro_layouts import KEEP, TRIVADIS, find_partitions
-from archiver.imports.partition_fill import Hole
+from archiver.imports.filling.partition_fill import ImportHole
+from archiver.imports.tools.avro_layouts import KEEP, TRIVADIS, find_partitions
 from tests.support.frames import records_of
 from tests.support.records import Headers, Rec
 
@@ -96,10 +96,10 @@ class Folder:
         file.write_bytes(content if isinstance(content, bytes) else avro(self.layout, content))
         return file
 
-    def read(self, *, layout: str = "", empty_is_null: bool = False) -> list[Rec | Hole]:
+    def read(self, *, layout: str = "", empty_is_null: bool = False) -> list[Rec | ImportHole]:
         (found,) = find_partitions([self.path], every, layout=layout or self.layout, empty_is_null=empty_is_null)
         assert (found.topic, found.partition) == ("orders", 0)
-        return [one for step in found.steps() for one in ([step] if isinstance(step, Hole) else records_of(step))]
+        return [one for step in found.steps() for one in ([step] if isinstance(step, ImportHole) else records_of(step))]
 
 
 @pytest.fixture(params=[TRIVADIS, KEEP])
@@ -112,8 +112,8 @@ def trivadis(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "files", TRIVADIS)
 
 
-def split(found: Sequence[Rec | Hole]) -> tuple[list[Rec], list[Hole]]:
-    return [one for one in found if isinstance(one, Rec)], [one for one in found if isinstance(one, Hole)]
+def split(found: Sequence[Rec | ImportHole]) -> tuple[list[Rec], list[ImportHole]]:
+    return [one for one in found if isinstance(one, Rec)], [one for one in found if isinstance(one, ImportHole)]
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])

@@ -12,9 +12,9 @@ from archiver.codec.frame import Column, Frame
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import UsageError
 from archiver.groups.positions.snapshots import SnapshotReader
-from archiver.imports.foreign_import import ForeignPartition, plan_foreign
-from archiver.imports.import_run import ImportRequest, ImportResult, run_import
-from archiver.imports.partition_fill import NO_OFFSETS, Hole
+from archiver.imports.filling.foreign_import import ForeignPartition, plan_foreign
+from archiver.imports.filling.import_run import ImportRequest, ImportResult, run_import
+from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole
 from tests.support.frames import frame_of
 from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
 from tests.support.memory_store import MemoryStore
@@ -37,7 +37,7 @@ class Site:
         self.file = folder / "orders-0.bin"
         self.file.write_bytes(b"1")
 
-    def partition(self, steps: Sequence[Frame | Hole], **fields: Any) -> ForeignPartition:  # noqa: ANN401 - of its
+    def partition(self, steps: Sequence[Frame | ImportHole], **fields: Any) -> ForeignPartition:  # noqa: ANN401 - of its
         own: dict[str, Any] = {"topic": "orders", "partition": 0, "files": [self.file]}
         return ForeignPartition(**(own | fields), steps=lambda: iter(steps))
 
@@ -54,11 +54,11 @@ def site(tmp_path: Path) -> Site:
 
 
 STEPS = (
-    Hole(3, HoleCause.EXPIRED, "begins here"),
+    ImportHole(3, HoleCause.EXPIRED, "begins here"),
     records(3, 4, 6),
-    Hole(9, UNREADABLE, "bytes 7 to 9 of it"),
+    ImportHole(9, UNREADABLE, "bytes 7 to 9 of it"),
     records(10, 11, 12, 13),
-    Hole(NO_OFFSETS, UNREADABLE, "its end is cut"),
+    ImportHole(NO_OFFSETS, UNREADABLE, "its end is cut"),
 )
 
 

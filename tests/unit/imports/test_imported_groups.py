@@ -13,7 +13,7 @@ from archiver.groups.log.folds import Folds
 from archiver.groups.log.lives import Root
 from archiver.groups.positions.archived_position import State
 from archiver.groups.positions.positions_as_of import positions_as_of
-from archiver.imports import log_import
+from archiver.imports.logs import log_import
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.import_sites import ARCHIVE
 from tests.support.log_directories import LogDirectory, flipped

@@ -12,8 +12,8 @@ import pytest
 
 from archiver.codec.frame import Frame
 from archiver.errors import UsageError
-from archiver.imports.kafka_07 import find_partitions
-from archiver.imports.partition_fill import Hole
+from archiver.imports.filling.partition_fill import ImportHole
+from archiver.imports.tools.kafka_07 import find_partitions
 from tests.support.frames import records_of
 from tests.support.records import Rec
 
@@ -62,15 +62,15 @@ class Directory:
             (folder / f"{at:020}.kafka").write_bytes(content)
             at += len(content)
 
-    def steps(self, *, keeps_positions: bool = False) -> Iterator[Frame | Hole]:
+    def steps(self, *, keeps_positions: bool = False) -> Iterator[Frame | ImportHole]:
         (found,) = find_partitions([self.path], every, keeps_positions=keeps_positions)
         return found.steps()
 
-    def read(self, *, keeps_positions: bool = False) -> list[Rec | Hole]:
+    def read(self, *, keeps_positions: bool = False) -> list[Rec | ImportHole]:
         return [
             one
             for step in self.steps(keeps_positions=keeps_positions)
-            for one in ([step] if isinstance(step, Hole) else records_of(step))
+            for one in ([step] if isinstance(step, ImportHole) else records_of(step))
         ]
 
 
@@ -140,7 +140,7 @@ def test_a_broken_message_is_a_hole_of_one_number(logs: Directory, name: str) ->
     logs.write(new(b"a") + bad + new(b"b"), new(b"c"))
     first, hole, *rest = logs.read()
     assert (first, rest) == (rec(0, b"a"), [rec(2, b"b"), rec(3, b"c")])
-    assert isinstance(hole, Hole)
+    assert isinstance(hole, ImportHole)
     start = len(new(b"a"))
     assert (hole.until, str(hole.cause)) == (2, "unreadable")
     assert f"bytes {start} to {start + len(bad)} of " in hole.why
@@ -153,7 +153,7 @@ def test_a_broken_length_loses_the_rest_of_its_file(logs: Directory) -> None:
     logs.write(new(b"a") + bad, new(b"b"))
     first, hole, last = logs.read()
     assert (first, last) == (rec(0, b"a"), rec(2, b"b"))
-    assert isinstance(hole, Hole)
+    assert isinstance(hole, ImportHole)
     assert hole.until == 2
 
 
@@ -162,7 +162,7 @@ def test_a_cut_end_is_reported_and_takes_no_number(logs: Directory, cut: int) ->
     logs.write(new(b"a") + new(b"cut off")[:cut])
     record, hole = logs.read()
     assert record == rec(0, b"a")
-    assert isinstance(hole, Hole)
+    assert isinstance(hole, ImportHole)
     assert hole.until == 0
 
 
@@ -171,7 +171,7 @@ def test_a_missing_file_is_a_hole_of_one_number(logs: Directory) -> None:
     logs.write(new(b"b"), at=500)
     first, hole, last = logs.read()
     assert (first, last) == (rec(0, b"a"), rec(2, b"b"))
-    assert isinstance(hole, Hole)
+    assert isinstance(hole, ImportHole)
     assert f"bytes {len(new(b'a'))} to 500 of the log are missing" in hole.why
 
 
@@ -188,7 +188,7 @@ def test_a_bomb_is_left_out(logs: Directory) -> None:
     logs.write(PACKED["gzip"](new(b"a")) + bomb + new(b"b"))
     first, hole, last = logs.read()
     assert (first, last) == (rec(0, b"a"), rec(2, b"b"))
-    assert isinstance(hole, Hole)
+    assert isinstance(hole, ImportHole)
 
 
 def test_other_directories_are_refused(logs: Directory, tmp_path: Path) -> None:

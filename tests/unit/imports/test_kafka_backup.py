@@ -10,9 +10,9 @@ import pytest
 from archiver.codec import kafka_backup as decoder
 from archiver.codec.kernels import kafka_backup as kernels
 from archiver.errors import UsageError
-from archiver.imports.foreign_import import ForeignPartition
-from archiver.imports.kafka_backup import find_partitions
-from archiver.imports.partition_fill import Hole
+from archiver.imports.filling.foreign_import import ForeignPartition
+from archiver.imports.filling.partition_fill import ImportHole
+from archiver.imports.tools.kafka_backup import find_partitions
 from tests.support.frames import records_of
 from tests.support.kafka_backup_files import KafkaBackupFolder, Segment, all_kinds, stored
 from tests.support.records import Rec
@@ -36,7 +36,7 @@ def only(folder: KafkaBackupFolder) -> ForeignPartition:
 def read(folder: KafkaBackupFolder) -> Found:
     records, holes = list[Rec](), list[tuple[int, str]]()
     for step in only(folder).steps():
-        if isinstance(step, Hole):
+        if isinstance(step, ImportHole):
             holes.append((step.until, step.why))
         else:
             records += records_of(step)
@@ -171,7 +171,7 @@ def test_without_an_index_damage_reaches_to_the_next_file(folder: KafkaBackupFol
     folder.write("orders", 1, Segment(0).add(*recs(0, 3)))
     (folder.path / "orders" / "segment_partition_001_from_offset_0000000000_index").unlink()
     _, without = find_partitions([folder.path], lambda _: True)
-    assert [records_of(step) for step in without.steps() if not isinstance(step, Hole)] == [recs(0, 3)]
+    assert [records_of(step) for step in without.steps() if not isinstance(step, ImportHole)] == [recs(0, 3)]
 
 
 @pytest.mark.parametrize("cuts_record", [True, False])

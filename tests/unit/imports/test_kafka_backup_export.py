@@ -12,11 +12,11 @@ from archiver.config.model import IndexUse
 from archiver.errors import UsageError
 from archiver.groups.positions.archived_position import ArchivedPosition, State
 from archiver.groups.positions.snapshots import SnapshotReader
-from archiver.imports import kafka_backup_export
-from archiver.imports.foreign_import import ForeignPartition, plan_foreign
-from archiver.imports.import_run import ImportRequest, run_import
-from archiver.imports.kafka_backup import find_partitions
-from archiver.imports.kafka_backup_export import ExportRequest, ExportResult, run_export
+from archiver.imports.filling.foreign_import import ForeignPartition, plan_foreign
+from archiver.imports.filling.import_run import ImportRequest, run_import
+from archiver.imports.tools import kafka_backup_export
+from archiver.imports.tools.kafka_backup import find_partitions
+from archiver.imports.tools.kafka_backup_export import ExportRequest, ExportResult, run_export
 from tests.support.frames import frame_of
 from tests.support.import_sites import ARCHIVE, small_sink
 from tests.support.kafka_backup_files import KafkaBackupFolder, Segment, all_kinds, read_topic

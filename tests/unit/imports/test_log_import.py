@@ -11,8 +11,8 @@ from archiver.archive.notes.topics import read_topic
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import StoreTemporaryError, StrangerError, UsageError
-from archiver.imports.import_run import ImportResult, run_import
-from archiver.imports.log_import import LogImportRequest, plan_import
+from archiver.imports.filling.import_run import ImportResult, run_import
+from archiver.imports.logs.log_import import LogImportRequest, plan_import
 from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
 from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker
 from tests.support.memory_store import MemoryStore

@@ -9,9 +9,9 @@ import google_crc32c
 import pytest
 
 from archiver.errors import ArchiverError, UsageError
-from archiver.imports import log_reader
-from archiver.imports.log_directory import read_log_directory
-from archiver.imports.log_scan import ScannedLog, scan_log
+from archiver.imports.logs import log_reader
+from archiver.imports.logs.log_directory import read_log_directory
+from archiver.imports.logs.log_scan import ScannedLog, scan_log
 from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker
 
 

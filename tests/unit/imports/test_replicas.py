@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from archiver.imports.log_directory import read_log_directory
-from archiver.imports.log_scan import ScannedLog, scan_log
-from archiver.imports.partition_import import Slice, steps
-from archiver.imports.replicas import choose_replica
+from archiver.imports.logs.log_directory import read_log_directory
+from archiver.imports.logs.log_scan import ScannedLog, scan_log
+from archiver.imports.logs.partition_import import Slice, steps
+from archiver.imports.logs.replicas import choose_replica
 from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker, old_message
 
 EPOCHS = ((0, 0), (3, 4), (5, 20))

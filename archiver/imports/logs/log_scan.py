@@ -1,7 +1,7 @@
 """Scans all files of one replica before anything is written: valid batches, damage, transactions. Reads headers and checksums only.
 
 1. A file's batches must have right checksums and rising offsets, above those before and below the next file's.
-2. Damage ends where the damaged batch itself says, if a valid batch begins there. Otherwise it ends at the first batch from which a
+2. DamagedBytes ends where the damaged batch itself says, if a valid batch begins there. Otherwise it ends at the first batch from which a
    chain of valid batches leads to the end of the file. Records can contain whole batches, which lead nowhere.
 3. Transactions are decided by their markers. One without a marker, or with damage before it, is undecided.
 """
@@ -24,8 +24,8 @@ from archiver.codec.kernels import batches as columns
 from archiver.codec.kernels import messages as message_kernels
 from archiver.codec.kernels.varint import read_long
 from archiver.errors import CorruptBatchError
-from archiver.imports.log_directory import LogFile, PartitionFolder, is_swap
-from archiver.imports.log_reader import LogReader
+from archiver.imports.logs.log_directory import LogFile, PartitionFolder, is_swap
+from archiver.imports.logs.log_reader import LogReader
 
 _SEARCHED_BYTES: Final = 256 * 1024
 TRANSACTIONAL: Final = 0x10
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
     next: int
 
 
-class Damage(NamedTuple):
+class DamagedBytes(NamedTuple):
     """Bytes that are not valid batches, and the offsets that they may have had."""
 
     file: Path
@@ -79,7 +79,7 @@ class ScannedLog:
 
     folder: PartitionFolder
     pieces: list[Piece] = field(default_factory=list)
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[DamagedBytes] = field(default_factory=list)
     cut_bytes: int = 0  # behind the last valid batch of the last file
     undecided: list[Undecided] = field(default_factory=list)
     leader_epoch: int = -1  # the highest of any batch
@@ -141,7 +141,7 @@ class ScannedLog:
         else:
             self.pieces.append(piece)
 
-    def note_damage(self, damage: Damage) -> None:
+    def note_damage(self, damage: DamagedBytes) -> None:
         """Add damaged bytes, which may have been markers."""
         self.give_up()
         self.damages.append(damage)
@@ -181,11 +181,11 @@ def scan_log(folder: PartitionFolder) -> ScannedLog:
     return log
 
 
-def rescan(folder: PartitionFolder, spans: Sequence[Piece | Damage]) -> ScannedLog:
+def rescan(folder: PartitionFolder, spans: Sequence[Piece | DamagedBytes]) -> ScannedLog:
     """Scan pieces that are known to be valid, also of other replicas, and the damage between them."""
     log = ScannedLog(folder, is_compacted=folder.cleaned_to > 0)
     for span in spans:
-        if isinstance(span, Damage):
+        if isinstance(span, DamagedBytes):
             log.note_damage(span)
             continue
         with LogReader(span.file.path) as source:
@@ -221,7 +221,7 @@ def _scan_file(log: ScannedLog, file: LogFile, source: LogReader, until: int) ->
             log.cut_bytes += len(source) - position
             return
         end, base = (len(source), until) if found is None else (found, _first_at(source, found))
-        log.note_damage(Damage(file.path, position, end, last + 1, base))
+        log.note_damage(DamagedBytes(file.path, position, end, last + 1, base))
         if found is None:
             return
         position, last = end, base - 1

@@ -21,7 +21,7 @@ from archiver.errors import CorruptSegmentError
 NO_OFFSETS = 0  # `until` of a hole that is only reported: which offsets are missing, if any, is unknown
 
 
-class Hole(NamedTuple):
+class ImportHole(NamedTuple):
     """Offsets that the import leaves out, up to `until`, which is exclusive."""
 
     until: int
@@ -35,7 +35,7 @@ class ImportedPartition:
 
     source: PartitionSource
     written: Written = field(default_factory=Written)
-    holes: list[Hole] = field(default_factory=list)
+    holes: list[ImportHole] = field(default_factory=list)
     from_offset: int = 0
     next: int = 0
     error: str = ""
@@ -67,7 +67,9 @@ class PartitionFill:
             self._take_rows(frame, row, large)
             row = max(row, large)
             if row < len(frame) and row == large:
-                self.skip(Hole(int(offsets[row]) + 1, HoleCause.UNREADABLE, f"record {offsets[row]} is too large"))
+                self.skip(
+                    ImportHole(int(offsets[row]) + 1, HoleCause.UNREADABLE, f"record {offsets[row]} is too large")
+                )
                 row += 1
 
     def _take_rows(self, frame: Frame, row: int, stop: int) -> None:
@@ -76,7 +78,7 @@ class PartitionFill:
             if self.writer.is_due:
                 self.put()
 
-    def skip(self, hole: Hole) -> None:
+    def skip(self, hole: ImportHole) -> None:
         """Report a hole, and note it behind the writer's position."""
         if hole.until > self.writer.position:
             self.writer.skip(hole.until, hole.cause, why=hole.why)

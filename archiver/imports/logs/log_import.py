@@ -8,12 +8,12 @@ from typing import Any, Final
 from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.format.store_clock import machine_now_ms
 from archiver.errors import UsageError
-from archiver.imports.import_run import ImportPlan, ImportRequest, made_topic_id
-from archiver.imports.log_directory import LogDirectory, PartitionFolder, read_log_directory
-from archiver.imports.log_scan import ScannedLog, scan_log
-from archiver.imports.partition_fill import Hole, PartitionFill
-from archiver.imports.partition_import import PartitionImport, steps
-from archiver.imports.replicas import choose_replica
+from archiver.imports.filling.import_run import ImportPlan, ImportRequest, made_topic_id
+from archiver.imports.filling.partition_fill import ImportHole, PartitionFill
+from archiver.imports.logs.log_directory import LogDirectory, PartitionFolder, read_log_directory
+from archiver.imports.logs.log_scan import ScannedLog, scan_log
+from archiver.imports.logs.partition_import import PartitionImport, steps
+from archiver.imports.logs.replicas import choose_replica
 from archiver.process.output.text import spell_count
 
 _KIND: Final = "kafka-log"
@@ -37,7 +37,7 @@ class PlannedLog:
     topic_id: str
     until: int
     takes_undecided: bool
-    holes: Sequence[Hole]
+    holes: Sequence[ImportHole]
 
     @property
     def has_no_checkpoint(self) -> bool:
@@ -138,7 +138,7 @@ def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> Imp
                 topic_id=ids[topic],
                 until=until,
                 takes_undecided=request.takes_undecided,
-                holes=[step for step in found_steps if isinstance(step, Hole)],
+                holes=[step for step in found_steps if isinstance(step, ImportHole)],
             )
         )
     skipped = [line for one in found for line in one.skipped]

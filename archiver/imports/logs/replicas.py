@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from archiver.codec.kernels import batches as columns
-from archiver.imports.log_directory import Epoch, PartitionFolder
-from archiver.imports.log_reader import LogReader
-from archiver.imports.log_scan import Damage, Fill, Piece, ScannedLog, rescan
+from archiver.imports.logs.log_directory import Epoch, PartitionFolder
+from archiver.imports.logs.log_reader import LogReader
+from archiver.imports.logs.log_scan import DamagedBytes, Fill, Piece, ScannedLog, rescan
 
 
 class _Place(NamedTuple):
@@ -36,7 +36,7 @@ def choose_replica(logs: Sequence[ScannedLog]) -> ScannedLog:
 
 
 def _filled(log: ScannedLog, others: Sequence[ScannedLog]) -> ScannedLog:
-    spans: list[Piece | Damage] = []
+    spans: list[Piece | DamagedBytes] = []
     fills: list[Fill] = []
     left = list(log.damages)
     for index, piece in enumerate(log.pieces):

@@ -11,12 +11,12 @@ import numpy as np
 
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.frame import Bytes, Column, Frame
-from archiver.codec.kafka_backup import UNKNOWN_END, Damage, StoredSegments
+from archiver.codec.kafka_backup import UNKNOWN_END, DamagedSpan, StoredSegments
 from archiver.codec.kernels.kafka_backup import MAGIC
 from archiver.errors import UsageError
-from archiver.imports.foreign_import import ForeignPartition
-from archiver.imports.mapped_file import MappedFile
-from archiver.imports.partition_fill import NO_OFFSETS, Hole
+from archiver.imports.filling.foreign_import import ForeignPartition
+from archiver.imports.filling.mapped_file import MappedFile
+from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole
 
 RECORDS: Final = "segment_partition_{:03}_from_offset_{:010}_records"
 INDEX: Final = "segment_partition_{:03}_from_offset_{:010}_index"
@@ -142,13 +142,13 @@ def _positions(path: Path) -> Mapping[str, int] | None:
     return found
 
 
-def _steps(segments: Sequence[_Segment], broken_groups: Path | None) -> Iterator[Frame | Hole]:
+def _steps(segments: Sequence[_Segment], broken_groups: Path | None) -> Iterator[Frame | ImportHole]:
     """Read the segments of a partition in order."""
     stored, position = StoredSegments(), 0
     for number, segment in enumerate(segments):
         following = segments[number + 1].start if number + 1 < len(segments) else None
         for found in _read(segment, stored, _MOST_OFFSET + 1 if following is None else following):
-            if isinstance(found, Damage):
+            if isinstance(found, DamagedSpan):
                 if found.is_confirmed or following is None:  # what was not confirmed came again in the next file
                     hole = _hole(found, segment, following, position)
                     position = max(position, hole.until)
@@ -157,16 +157,18 @@ def _steps(segments: Sequence[_Segment], broken_groups: Path | None) -> Iterator
                 continue
             first, last = found.column(Column.OFFSET)[[0, -1]].tolist()
             if position == 0 < first:
-                yield Hole(first, HoleCause.EXPIRED, "the files begin here")
+                yield ImportHole(first, HoleCause.EXPIRED, "the files begin here")
             position = last + 1
             yield found
     if broken_groups is not None:
-        yield Hole(NO_OFFSETS, HoleCause.UNREADABLE, f"{broken_groups} is damaged: positions of groups are left out")
+        yield ImportHole(
+            NO_OFFSETS, HoleCause.UNREADABLE, f"{broken_groups} is damaged: positions of groups are left out"
+        )
 
 
-def _read(segment: _Segment, stored: StoredSegments, below: int) -> Iterator[Frame | Damage]:
+def _read(segment: _Segment, stored: StoredSegments, below: int) -> Iterator[Frame | DamagedSpan]:
     if not segment.records.is_file():
-        yield Damage(0, 0, UNKNOWN_END, "the file is missing")
+        yield DamagedSpan(0, 0, UNKNOWN_END, "the file is missing")
         return
     records = MappedFile(segment.records)
     index: Bytes = MappedFile(segment.index).content if segment.index.is_file() else np.empty(0, np.uint8)
@@ -175,11 +177,11 @@ def _read(segment: _Segment, stored: StoredSegments, below: int) -> Iterator[Fra
         records.release(stored.end)
 
 
-def _hole(found: Damage, segment: _Segment, following: int | None, position: int) -> Hole:
+def _hole(found: DamagedSpan, segment: _Segment, following: int | None, position: int) -> ImportHole:
     """Return what is left out because of damage: offsets from `position` on, but none of the following file."""
     if found.until == UNKNOWN_END:
         until = NO_OFFSETS if following is None else following
     else:
         until = found.until if following is None else min(found.until, following)
     where = f"bytes {found.start:,} to {found.end:,} of {segment.records}" if found.end else str(segment.records)
-    return Hole(until if until > position else NO_OFFSETS, HoleCause.UNREADABLE, f"{where}: {found.why}")
+    return ImportHole(until if until > position else NO_OFFSETS, HoleCause.UNREADABLE, f"{where}: {found.why}")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from archiver.archive.segments.segment_facts import HoleCause
-from archiver.codec.damage import Damage
+from archiver.codec.damage import DamagedInput
 from archiver.codec.frame import Frame
 from archiver.codec.messages_07 import LogReader
 from archiver.errors import UsageError
-from archiver.imports.foreign_import import ForeignPartition
-from archiver.imports.mapped_file import MappedFile
-from archiver.imports.partition_fill import Hole
+from archiver.imports.filling.foreign_import import ForeignPartition
+from archiver.imports.filling.mapped_file import MappedFile
+from archiver.imports.filling.partition_fill import ImportHole
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _log_files(folder: Path) -> list[_LogFile]:
 
 def _steps(
     name: str, files: Sequence[_LogFile], begins: dict[str, tuple[int, int]], *, keeps_positions: bool
-) -> Iterator[Frame | Hole]:
+) -> Iterator[Frame | ImportHole]:
     """Read the files in order. `begins` gets the byte position and the offset at which each begins."""
     reader = LogReader(keeps_positions=keeps_positions)
     position = files[0].start
@@ -101,11 +101,11 @@ def _steps(
         if file.start > position:
             reader.number += 1
             why = f"{file.path.parent}: bytes {position} to {file.start} of the log are missing"
-            yield Hole(reader.number, HoleCause.UNREADABLE, f"{why}: they take one number")
+            yield ImportHole(reader.number, HoleCause.UNREADABLE, f"{why}: they take one number")
         begins[file.path.name] = file.start, reader.number
         position = file.start + file.size
         for step in reader.read(MappedFile(file.path).content, file.start):
-            if isinstance(step, Damage):
+            if isinstance(step, DamagedInput):
                 is_tail = file is files[-1] and step.end == file.size
                 yield _hole(file, step, reader.number, is_tail=is_tail)
             else:
@@ -120,8 +120,8 @@ def _steps(
         )
 
 
-def _hole(file: _LogFile, damage: Damage, until: int, *, is_tail: bool) -> Hole:
+def _hole(file: _LogFile, damage: DamagedInput, until: int, *, is_tail: bool) -> ImportHole:
     place = f"bytes {damage.start} to {damage.end} of {file.path}: {damage.reason}"
     if is_tail:  # Kafka 0.7 itself cuts that off at its start: it was never acknowledged, or is the last loss
-        return Hole(0, HoleCause.UNREADABLE, place)
-    return Hole(until, HoleCause.UNREADABLE, f"{place}; they take one number")
+        return ImportHole(0, HoleCause.UNREADABLE, place)
+    return ImportHole(until, HoleCause.UNREADABLE, f"{place}; they take one number")

@@ -23,7 +23,7 @@ from archiver.config.model import IndexUse
 from archiver.errors import CorruptSegmentError, UsageError
 from archiver.groups.log.lives import AMBIGUOUS
 from archiver.groups.positions.archived_position import ArchivedPosition, State
-from archiver.imports.kafka_backup import GROUPS, INDEX, PARTITION_INDEX, RECORDS
+from archiver.imports.tools.kafka_backup import GROUPS, INDEX, PARTITION_INDEX, RECORDS
 
 SEGMENT_BYTES: Final = 1024**3  # as the tool's
 _BUFFER_BYTES: Final = 4 * 1024 * 1024

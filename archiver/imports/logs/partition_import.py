@@ -14,10 +14,10 @@ from archiver.codec.batch import whole_batches
 from archiver.codec.frame import Longs
 from archiver.codec.kernels import batches as columns
 from archiver.errors import CorruptBatchError
-from archiver.imports.log_directory import LogFile
-from archiver.imports.log_reader import LogReader
-from archiver.imports.log_scan import CONTROL, TRANSACTIONAL, Damage, Piece, ScannedLog, Undecided, end_of
-from archiver.imports.partition_fill import Hole, PartitionFill
+from archiver.imports.filling.partition_fill import ImportHole, PartitionFill
+from archiver.imports.logs.log_directory import LogFile
+from archiver.imports.logs.log_reader import LogReader
+from archiver.imports.logs.log_scan import CONTROL, TRANSACTIONAL, DamagedBytes, Piece, ScannedLog, Undecided, end_of
 
 
 class Slice(NamedTuple):
@@ -29,10 +29,10 @@ class Slice(NamedTuple):
     next: int  # the offset behind them
 
 
-def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = False) -> Iterator[Hole | Slice]:
+def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = False) -> Iterator[ImportHole | Slice]:
     """Yield what the import does with a log, in the order of offsets, below `until`: the end of the log, or of its committed part."""
     if log.first:
-        yield Hole(log.first, HoleCause.EXPIRED, "the log begins here")
+        yield ImportHole(log.first, HoleCause.EXPIRED, "the log begins here")
     damages, undecided = deque(log.damages), () if takes_undecided else log.undecided
     position = log.first
     for found in log.pieces:
@@ -40,7 +40,9 @@ def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = 
             position = damages[0].until_offset
             yield _hole_of(damages.popleft(), until)
         if found.first > position and not log.is_compacted:
-            yield Hole(min(found.first, until), HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets")
+            yield ImportHole(
+                min(found.first, until), HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets"
+            )
         if found.next > until:
             return
         yield from _decided(found, [one for one in undecided if one.first < found.next and one.last >= found.first])
@@ -48,12 +50,12 @@ def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = 
     yield from (_hole_of(damage, until) for damage in damages)
 
 
-def _hole_of(damage: Damage, until: int) -> Hole:
+def _hole_of(damage: DamagedBytes, until: int) -> ImportHole:
     why = f"bytes {damage.start:,} to {damage.end:,} of {damage.file} are damaged"
-    return Hole(min(damage.until_offset, until), HoleCause.UNREADABLE, why)
+    return ImportHole(min(damage.until_offset, until), HoleCause.UNREADABLE, why)
 
 
-def _decided(piece: Piece, undecided: Sequence[Undecided]) -> Iterator[Hole | Slice]:
+def _decided(piece: Piece, undecided: Sequence[Undecided]) -> Iterator[ImportHole | Slice]:
     """Yield a piece without the batches of undecided transactions."""
     begin = piece.start
     if undecided:
@@ -64,7 +66,7 @@ def _decided(piece: Piece, undecided: Sequence[Undecided]) -> Iterator[Hole | Sl
                     if at > begin:
                         yield Slice(piece.file, begin, at, int(rows[columns.BASE_OFFSET, start]))
                     until = int(rows[columns.LAST_OFFSET, stop - 1]) + 1
-                    yield Hole(until, HoleCause.UNDECIDED, "a transaction without an outcome")
+                    yield ImportHole(until, HoleCause.UNDECIDED, "a transaction without an outcome")
                     begin = position + end_of(rows[:, :stop])
     if begin < piece.end:
         yield Slice(piece.file, begin, piece.end, piece.next)
@@ -138,6 +140,6 @@ class PartitionImport:
         if index >= table.shape[1]:
             raise error
         last, start, size = table[[columns.LAST_OFFSET, columns.START, columns.SIZE], index].tolist()
-        self._fill.skip(Hole(last + 1, HoleCause.UNREADABLE, f"a batch of {file.path}: {error}"))
+        self._fill.skip(ImportHole(last + 1, HoleCause.UNREADABLE, f"a batch of {file.path}: {error}"))
         left = records[start + size :]
         return self._fetch(left, end, follows=True) if len(left) else None

@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from archiver.codec.damage import Damage
+from archiver.codec.damage import DamagedInput
 from archiver.codec.foreign_avro import KEEP_FORMAT, AvroFile, RecordFormat, read_header, read_records, trivadis_format
 from archiver.codec.frame import Column, Frame
 from archiver.codec.frame_merge import UNKNOWN_END, MergedFile, Missing
 from archiver.errors import CorruptSegmentError, FormatTooNewError, UsageError
-from archiver.imports.foreign_import import ForeignPartition, merged
-from archiver.imports.mapped_file import MappedFile
-from archiver.imports.partition_fill import Hole
+from archiver.imports.filling.foreign_import import ForeignPartition, merged
+from archiver.imports.filling.mapped_file import MappedFile
+from archiver.imports.filling.partition_fill import ImportHole
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def _partition(
     firsts = [_first_offset(one, topic, number, tool, layout) for one in files]
     notes = [*_NOTES, *([_KEEP_NULLS] if layout == KEEP else [_EMPTY_IS_NULL if empty_is_null else _EMPTY])]
 
-    def steps() -> Iterator[Frame | Hole]:
+    def steps() -> Iterator[Frame | ImportHole]:
         tool, left = _tool(layout, empty_is_null=empty_is_null)
         opened = [
             MergedFile(one.path, first, UNKNOWN_END, partial(_read, one.path, topic, number, tool))
@@ -120,9 +120,9 @@ def _first_offset(found: _Found, topic: str, partition: int, tool: RecordFormat,
     return 0 if frame is None else int(frame.column(Column.OFFSET)[0])
 
 
-def _read(path: Path, topic: str, partition: int, tool: RecordFormat) -> Iterator[Frame | Damage]:
+def _read(path: Path, topic: str, partition: int, tool: RecordFormat) -> Iterator[Frame | DamagedInput]:
     file = AvroFile(MappedFile(path).content, str(path), topic, partition)
     try:
         yield from read_records(file, tool)
     except CorruptSegmentError as error:
-        yield Damage(0, len(file.content), str(error))
+        yield DamagedInput(0, len(file.content), str(error))

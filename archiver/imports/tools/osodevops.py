@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.notes.topics import MOST_PARTITIONS
-from archiver.codec.damage import Damage
+from archiver.codec.damage import DamagedInput
 from archiver.codec.frame import Frame
 from archiver.codec.frame_merge import MergedFile, Missing
 from archiver.codec.osodevops import BrokenSegmentError, read_segment
 from archiver.errors import UsageError
-from archiver.imports.foreign_import import ForeignPartition, merged
-from archiver.imports.mapped_file import MappedFile
+from archiver.imports.filling.foreign_import import ForeignPartition, merged
+from archiver.imports.filling.mapped_file import MappedFile
 
 _MANIFEST: Final = "manifest.json"
 _MOST_MANIFEST_BYTES: Final = 512 * 1024 * 1024
@@ -151,9 +151,9 @@ def _unaccounted(segments: Sequence[tuple[int, int]], known: Sequence[Missing], 
         position = max(position, until)
 
 
-def _read(path: Path) -> Iterator[Frame | Damage]:
+def _read(path: Path) -> Iterator[Frame | DamagedInput]:
     mapped = MappedFile(path)
     try:
         yield from read_segment(mapped.content)
     except BrokenSegmentError as error:
-        yield Damage(0, len(mapped.content), str(error))
+        yield DamagedInput(0, len(mapped.content), str(error))

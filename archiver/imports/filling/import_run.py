@@ -19,7 +19,7 @@ from archiver.archive.notes.topics import PartitionSource, read_cluster, read_to
 from archiver.archive.segments.probe import probe_store
 from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.errors import ArchiverError, StrangerError, UsageError
-from archiver.imports.import_note import (
+from archiver.imports.filling.import_note import (
     GroupOffsets,
     ImportNote,
     describe_file,
@@ -27,7 +27,7 @@ from archiver.imports.import_note import (
     note_import,
     note_positions,
 )
-from archiver.imports.partition_fill import Hole, ImportedPartition, PartitionFill
+from archiver.imports.filling.partition_fill import ImportedPartition, ImportHole, PartitionFill
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class PlannedPartition(Protocol):
         """The first offset, and the one behind the last; None: nothing was read for the plan."""
 
     @property
-    def holes(self) -> Sequence[Hole]:
+    def holes(self) -> Sequence[ImportHole]:
         """What will be left out, as far as it was looked for."""
 
     @property

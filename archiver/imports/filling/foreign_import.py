@@ -12,10 +12,10 @@ from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.frame import Column, Frame
 from archiver.codec.frame_merge import FileMerge, Gap, MergedFile, Missing
 from archiver.errors import UsageError
-from archiver.imports.import_run import ImportPlan, ImportRequest, made_topic_id
-from archiver.imports.partition_fill import NO_OFFSETS, Hole, PartitionFill
+from archiver.imports.filling.import_run import ImportPlan, ImportRequest, made_topic_id
+from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole, PartitionFill
 
-Steps = Callable[[], Iterator[Frame | Hole]]
+Steps = Callable[[], Iterator[Frame | ImportHole]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +36,11 @@ class ForeignPartition:
     details: Mapping[str, Any] = field(default_factory=dict)  # for the report in JSON; `steps` may fill it
 
 
-def merged(files: Sequence[MergedFile], missing: Sequence[Missing]) -> Iterator[Frame | Hole]:
+def merged(files: Sequence[MergedFile], missing: Sequence[Missing]) -> Iterator[Frame | ImportHole]:
     """Yield the records and holes of files that may overlap."""
     for step in FileMerge(files, missing).steps():
         if isinstance(step, Gap):
-            yield Hole(step.until, HoleCause.UNREADABLE if step.is_damage else HoleCause.EXPIRED, step.why)
+            yield ImportHole(step.until, HoleCause.UNREADABLE if step.is_damage else HoleCause.EXPIRED, step.why)
         else:
             yield step
 
@@ -51,7 +51,7 @@ class Survey:
 
     offsets: tuple[int, int]
     records: int
-    holes: Sequence[Hole]
+    holes: Sequence[ImportHole]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class PlannedForeign:
         return None if self.survey is None else self.survey.offsets
 
     @property
-    def holes(self) -> Sequence[Hole]:
+    def holes(self) -> Sequence[ImportHole]:
         return () if self.survey is None else self.survey.holes
 
     @property
@@ -97,7 +97,7 @@ class PlannedForeign:
 
     def fill(self, fill: PartitionFill) -> None:
         for step in self.found.steps():
-            if isinstance(step, Hole):
+            if isinstance(step, ImportHole):
                 fill.skip(step)
             else:
                 fill.take(step)
@@ -143,9 +143,9 @@ def plan_foreign(
 
 def _survey(found: ForeignPartition) -> Survey:
     first, after, records = -1, 0, 0
-    holes: list[Hole] = []
+    holes: list[ImportHole] = []
     for step in found.steps():
-        if isinstance(step, Hole):
+        if isinstance(step, ImportHole):
             holes.append(step)
         elif len(step):
             offsets = step.column(Column.OFFSET)

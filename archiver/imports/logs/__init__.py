@@ -1,0 +1,1 @@
+"""Log directories of Kafka brokers: scanned, compared with other replicas, and imported."""
