@@ -35,7 +35,7 @@ class Missing(NamedTuple):
     why: str
 
 
-class Gap(NamedTuple):
+class MissingOffsets(NamedTuple):
     """Offsets that no file has, up to `until`, which is exclusive; NO_OFFSETS: the damage is only reported."""
 
     until: int
@@ -117,7 +117,7 @@ class FileMerge:
         self._open: list[_Open] = []
         self._position = 0
 
-    def steps(self) -> Iterator[Frame | Gap]:
+    def steps(self) -> Iterator[Frame | MissingOffsets]:
         """Yield all records, and gaps where offsets are missing for a known reason."""
         while self._fill():
             lead = min(self._open, key=lambda one: one.head)
@@ -149,15 +149,15 @@ class FileMerge:
                 self._open.append(opened)
         return bool(self._open)
 
-    def _contradiction(self, lead: _Open, same: Sequence[_Open]) -> Iterator[Gap]:
+    def _contradiction(self, lead: _Open, same: Sequence[_Open]) -> Iterator[MissingOffsets]:
         head = lead.head
         names = ", ".join(str(one.path) for one in same)
         for one in (lead, *same):
             one.take(one.row + 1)
         self._position = head + 1
-        yield Gap(head + 1, True, f"offset {head} has other records in {lead.path} and {names}")
+        yield MissingOffsets(head + 1, True, f"offset {head} has other records in {lead.path} and {names}")
 
-    def _gaps(self, head: int) -> Iterator[Gap]:
+    def _gaps(self, head: int) -> Iterator[MissingOffsets]:
         """Yield what is missing between the position and the next record; then nothing is missing below."""
         for one in sorted(one for one in self._missing if one.first < head):
             self._missing.remove(one)
@@ -165,10 +165,10 @@ class FileMerge:
             if until == UNKNOWN_END or until <= self._position:
                 # No record follows, or other files have these records: what is missing is unknown.
                 if one.is_damage:
-                    yield Gap(NO_OFFSETS, one.is_damage, one.why)
+                    yield MissingOffsets(NO_OFFSETS, one.is_damage, one.why)
                 continue
             self._position = until
-            yield Gap(until, one.is_damage, one.why)
+            yield MissingOffsets(until, one.is_damage, one.why)
             if head < one.until < UNKNOWN_END:
                 self._missing.append(one._replace(first=head))
 

@@ -26,7 +26,7 @@ _PROBLEMS: Final = {
 }
 
 
-class LogReader:
+class LogDecoder07:
     """Reads the files of one partition, whose messages get running numbers as offsets. A damaged range takes one number."""
 
     def __init__(self, *, keeps_positions: bool) -> None:

@@ -10,7 +10,7 @@ from archiver.archive.format.layout import is_topic_name
 from archiver.archive.notes.topics import MOST_PARTITIONS
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.frame import Column, Frame
-from archiver.codec.frame_merge import FileMerge, Gap, MergedFile, Missing
+from archiver.codec.frame_merge import FileMerge, MergedFile, Missing, MissingOffsets
 from archiver.errors import UsageError
 from archiver.imports.filling.import_run import ImportPlan, ImportRequest, made_topic_id
 from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole, PartitionFill
@@ -39,14 +39,14 @@ class ForeignPartition:
 def merged(files: Sequence[MergedFile], missing: Sequence[Missing]) -> Iterator[Frame | ImportHole]:
     """Yield the records and holes of files that may overlap."""
     for step in FileMerge(files, missing).steps():
-        if isinstance(step, Gap):
+        if isinstance(step, MissingOffsets):
             yield ImportHole(step.until, HoleCause.UNREADABLE if step.is_damage else HoleCause.EXPIRED, step.why)
         else:
             yield step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class InputSummary:
     """What a dry run has read of a partition."""
 
     offsets: tuple[int, int]
@@ -61,7 +61,7 @@ class PlannedForeign:
     found: ForeignPartition
     topic: str  # its name in the archive
     topic_id: str
-    survey: Survey | None
+    survey: InputSummary | None
 
     @property
     def partition(self) -> int:
@@ -141,7 +141,7 @@ def plan_foreign(
     return ImportPlan(kind=kind, cluster_id=cluster_id, partitions=planned, notes=[*notes], positions=positions)
 
 
-def _survey(found: ForeignPartition) -> Survey:
+def _survey(found: ForeignPartition) -> InputSummary:
     first, after, records = -1, 0, 0
     holes: list[ImportHole] = []
     for step in found.steps():
@@ -152,7 +152,7 @@ def _survey(found: ForeignPartition) -> Survey:
             first, after = int(offsets[0]) if first < 0 else first, int(offsets[-1]) + 1
             records += len(step)
     after = max(after, *(hole.until for hole in holes), NO_OFFSETS)
-    return Survey(offsets=(max(first, 0), after), records=records, holes=holes)
+    return InputSummary(offsets=(max(first, 0), after), records=records, holes=holes)
 
 
 def _one_cluster(found: Sequence[ForeignPartition], request: ImportRequest) -> str:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.damage import DamagedInput
 from archiver.codec.frame import Frame
-from archiver.codec.messages_07 import LogReader
+from archiver.codec.messages_07 import LogDecoder07
 from archiver.errors import UsageError
 from archiver.imports.filling.foreign_import import ForeignPartition
 from archiver.imports.filling.mapped_file import MappedFile
@@ -95,7 +95,7 @@ def _steps(
     name: str, files: Sequence[_LogFile], begins: dict[str, tuple[int, int]], *, keeps_positions: bool
 ) -> Iterator[Frame | ImportHole]:
     """Read the files in order. `begins` gets the byte position and the offset at which each begins."""
-    reader = LogReader(keeps_positions=keeps_positions)
+    reader = LogDecoder07(keeps_positions=keeps_positions)
     position = files[0].start
     for file in files:
         if file.start > position:
