@@ -35,6 +35,7 @@ class LogDecoder07:
             0  # messages in a good compressed message whose own CRC is wrong: their producer wrote them so
         )
         self.cut_sets = 0  # compressed messages that end within a message
+        self.done = 0  # bytes of the present file that are no longer needed
         self._keeps = keeps_positions
         self._buffer: Bytes | None = None
         self._table = np.empty((len(Column), _MOST_ROWS), np.int64)
@@ -44,6 +45,7 @@ class LogDecoder07:
         start = 0
         found = np.empty((_COLUMNS, _MOST_MESSAGES), np.int64)
         while start < len(content):
+            self.done = start
             count, end, why = kernels.scan_messages(content, start, found)
             messages = np.ascontiguousarray(found[:, :count])
             while messages.shape[1]:

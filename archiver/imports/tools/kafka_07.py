@@ -104,7 +104,9 @@ def _steps(
             yield ImportHole(reader.number, HoleCause.UNREADABLE, f"{why}: they take one number")
         begins[file.path.name] = file.start, reader.number
         position = file.start + file.size
-        for step in reader.read(MappedFile(file.path).content, file.start):
+        mapped = MappedFile(file.path)
+        for step in reader.read(mapped.content, file.start):
+            mapped.release(reader.done)
             if isinstance(step, DamagedInput):
                 is_tail = file is files[-1] and step.end == file.size
                 yield _hole(file, step, reader.number, is_tail=is_tail)
