@@ -610,7 +610,7 @@ def _cells(command: Command) -> _Cells:
 def _spelled(rights: Sequence[str], above: Sequence[str]) -> str:
     """By what comes to those of the row that a variant belongs to, if all of them are needed."""
     if not above or not set(above) <= set(rights):
-        return "; ".join(_merged(rights)) or "none"
+        return "; ".join(_merged(rights))
     return "; ".join(["the same", *_merged([right for right in rights if right not in above])])
 
 
