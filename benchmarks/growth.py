@@ -25,7 +25,7 @@ _TEXT = """# What a larger archive costs
 
 Archives: {shapes}. Seconds are the median of {repeat}, with the command's start (CPU). The index of facts exists. MinIO, and in a restore the broker, use the same cores. The last column is the growth of time in the last step.
 
-`python -m benchmarks.scale`, {date}, {cores} cores ({processor}), load {load:.1f}; figures in `docs/growth.json`:
+`python -m benchmarks.scale`, {date}, {cores} cores ({processor}), load {load:.1f}; `docs/growth.json`:
 
 {table}
 
@@ -35,7 +35,7 @@ Archives: {shapes}. Seconds are the median of {repeat}, with the command's start
 
 Made-up archives in memory, with an index of four files; one process a command. A cell has seconds (CPU), bytes an object that planning added, and the whole process. A query plans one topic of ten; a sweep runs without Spark. A test limits Python's allocations to 200 bytes an object (`--traced`).
 
-`python -m benchmarks.planning --write`, {machines}; figures in `docs/planning.json`:
+`python -m benchmarks.planning --write`, {machines}; `docs/planning.json`:
 
 {memory}
 """
@@ -46,7 +46,7 @@ _SWEEP_TEXT = """
 
 `archiver retention --without-kafka` of 5 topics of 100 partitions: all but the newest object of each goes. CPU and memory are of all processes, with the starts of command and JVM.
 
-`python -m benchmarks.sweep --write`, {date}, {cores} cores ({processor}), load {load:.1f}; figures in `docs/sweep.json`:
+`python -m benchmarks.sweep --write`, {date}, {cores} cores ({processor}), load {load:.1f}; `docs/sweep.json`:
 
 {table}
 
