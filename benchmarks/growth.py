@@ -23,9 +23,9 @@ _LABEL_HEIGHT = 17
 
 _TEXT = """# What a larger archive costs
 
-Archives of 1,000, 10,000 and 100,000 objects: {shapes}. Seconds are the median of {repeat}, include the command's start, and have its CPU in brackets. The index of facts exists. MinIO, and in a restore the broker, use the same cores. The last column is the growth of time in the last step.
+Archives: {shapes}. Seconds are the median of {repeat}, with the command's start (CPU). The index of facts exists. MinIO, and in a restore the broker, use the same cores. The last column is the growth of time in the last step.
 
-`python -m benchmarks.scale`, {date}, {cores} cores ({processor}), load {load:.1f}; figures in `docs/growth.json`:
+`python -m benchmarks.scale`, {date}, {cores} cores ({processor}), load {load:.1f}; `docs/growth.json`:
 
 {table}
 
@@ -33,9 +33,9 @@ Archives of 1,000, 10,000 and 100,000 objects: {shapes}. Seconds are the median 
 {sweep}
 ## Memory
 
-A store in memory makes up archives with an index of four files; each command plans in its own process. A cell has seconds (CPU), bytes of memory an object beyond those before planning, and the whole process. A query plans one topic of ten; a sweep runs without Spark. A test holds Python's own allocations below 200 bytes an object (`--traced`).
+Made-up archives in memory, with an index of four files; one process a command. A cell has seconds (CPU), bytes an object that planning added, and the whole process. A query plans one topic of ten; a sweep runs without Spark. A test limits Python's allocations to 200 bytes an object (`--traced`).
 
-`python -m benchmarks.planning --write`, {machines}; figures in `docs/planning.json`:
+`python -m benchmarks.planning --write`, {machines}; `docs/planning.json`:
 
 {memory}
 """
@@ -44,9 +44,9 @@ A store in memory makes up archives with an index of four files; each command pl
 _SWEEP_TEXT = """
 ## A sweep
 
-5 topics of 100 partitions, of which all but the newest object of each partition goes: `archiver retention --without-kafka`, with its start and Spark's. CPU and memory are those of all its processes; the JVM is the largest.
+`archiver retention --without-kafka` of 5 topics of 100 partitions: all but the newest object of each goes. CPU and memory are of all processes, with the starts of command and JVM.
 
-`python -m benchmarks.sweep --write`, {date}, {cores} cores ({processor}), load {load:.1f}; figures in `docs/sweep.json`:
+`python -m benchmarks.sweep --write`, {date}, {cores} cores ({processor}), load {load:.1f}; `docs/sweep.json`:
 
 {table}
 

@@ -15,28 +15,28 @@ MARK: Final = "rights"
 class Right(Enum):
     """As the table names it."""
 
-    READ_TOPICS = "Read on the topics"
-    DESCRIBE_TOPICS = "Describe on the topics"
-    TOPIC_CONFIGS = "DescribeConfigs on the topics"
+    READ_TOPICS = "Read on topics"
+    DESCRIBE_TOPICS = "Describe on topics"
+    TOPIC_CONFIGS = "DescribeConfigs on topics"
     READ_OFFSETS = "Read on `__consumer_offsets`"
     OFFSETS_CONFIGS = "DescribeConfigs on `__consumer_offsets`"
-    DESCRIBE_GROUPS = "Describe on the groups"
-    READ_GROUPS = "Read on the groups"
-    DELETE_GROUPS = "Delete on the groups"
+    DESCRIBE_GROUPS = "Describe on groups"
+    READ_GROUPS = "Read on groups"
+    DELETE_GROUPS = "Delete on groups"
     READ_COORDINATION = "Read on `_compacted_log_backup_coordination`"
     WRITE_COORDINATION = "Write on `_compacted_log_backup_coordination`"
     CREATE_COORDINATION = "Create on `_compacted_log_backup_coordination`"
     READ_INSTANCE = "Read on the instance's group"
     READ_GROUP = "Read on the archive's group"
     DESCRIBE_GROUP = "Describe on the archive's group"
-    DESCRIBE = "Describe on the targets"
-    CREATE = "Create on the targets"
-    READ = "Read on the targets"
-    WRITE = "Write on the targets"
-    DELETE = "Delete on the targets"
-    ALTER_CONFIGS = "AlterConfigs on the targets"
-    DESCRIBE_CONFIGS = "DescribeConfigs on the targets"
-    CREATE_LIKE = "Create on names that begin with the target's and a `-`"
+    DESCRIBE = "Describe on targets"
+    CREATE = "Create on targets"
+    READ = "Read on targets"
+    WRITE = "Write on targets"
+    DELETE = "Delete on targets"
+    ALTER_CONFIGS = "AlterConfigs on targets"
+    DESCRIBE_CONFIGS = "DescribeConfigs on targets"
+    CREATE_LIKE = "Create on `TARGET-*`"
     CREATE_ANY = "Create on the cluster"
     CLUSTER = "Describe on the cluster"
     CLUSTER_CONFIGS = "DescribeConfigs on the cluster"
@@ -136,7 +136,7 @@ ARCHIVING: Final = {
     Right.READ_TOPICS: HIDDEN,
     Right.TOPIC_CONFIGS: goes_on(
         r"configs of topic orders could not be read: .*grant this user DescribeConfigs on topic orders;",
-        "keeps no configs of a topic",
+        "keeps no configs",
     ),
     **WRITING,
 }
@@ -144,21 +144,21 @@ SWEEPING: Final = {
     **READING,
     Right.PUT_SWEEPS: denied(r"/control/sweeps/limits/\S+: PutObject", "s3:PutObject"),
     Right.DELETE_TOPICS: Loss(
-        r"\.data: DeleteObjects was denied; grant s3:DeleteObject on ", 1, "deletes nothing, and ends with 1"
+        r"\.data: DeleteObjects was denied; grant s3:DeleteObject on ", 1, "deletes nothing (exit code 1)"
     ),
     Right.DELETE_CONTROL: Loss(
         r"/control/restores/\S+: DeleteObjects was denied; grant s3:DeleteObject on ",
         1,
-        "deletes no old notes, and ends with 1",
+        "deletes no notes (exit code 1)",
     ),
 }
 NO_GROUPS: Final = goes_on(
     r"whether there are others is not known; grant this user Describe on the groups",
-    "its snapshots have only the groups that may be described",
+    "snapshots omit these groups",
 )
 
 NO_OFFSETS_CONFIGS: Final = goes_on(
-    r"grant this user DescribeConfigs on topic __consumer_offsets;", "keeps no configs of that topic"
+    r"grant this user DescribeConfigs on topic __consumer_offsets;", "keeps no configs of it"
 )
 
 
@@ -173,7 +173,7 @@ NOTES: Final = {
 BROKERS: Final = {
     Right.CLUSTER_CONFIGS: goes_on(
         r"does not tell its configs; .*; grant this user DescribeConfigs on the cluster",
-        "learns only from a refusal that brokers delete no topics, or take no request as large",
+        "checks neither `delete.topic.enable` nor `socket.request.max.bytes`",
     )
 }
 FILLING: Final = {Right.READ: on_target("Read"), Right.WRITE: on_target("Write")}
@@ -190,13 +190,13 @@ PURGING: Final = {
     Right.ALTER_CONFIGS: on_target("AlterConfigs"),
     Right.DESCRIBE_GROUPS: goes_on(
         r"which go with it, is not known: this user may not describe all groups; grant Describe on the groups",
-        "does not tell which groups' offsets go with a topic",
+        "does not name affected groups",
     ),
     **BROKERS,
     **NOTES,
 }
 AGAIN: Final = r"could not be created again; grant this user Create on topic {target}, or on the cluster"
-NO_EXPIRY: Final = goes_on('"positions_expire_after_ms": null', "tells the default of how long positions are kept")
+NO_EXPIRY: Final = goes_on('"positions_expire_after_ms": null', "shows the default of `offsets.retention.minutes`")
 SETTING_BACK: Final = {
     Right.READ: on_target("Describe", 1),
     Right.READ_GROUPS: Loss(r"could not be set: .*; grant this user Read on group \S+, and Read on topic {target}$", 1),
@@ -205,7 +205,7 @@ SETTING_BACK: Final = {
     Right.PUT_NOTES: NOTES[Right.PUT_NOTES],
 }
 NO_CONFIGS: Final = r"configs of topic {topic} could not be read: .*grant this user DescribeConfigs on topic {topic};"
-NO_EVENTS: Final = "waits for its next look, where the other instance could tell it at once"
+NO_EVENTS: Final = "learns of the other instance later"
 
 
 def without_events(operation: str) -> Loss:
@@ -247,7 +247,7 @@ COMMANDS: Final = (
         is_brief=True,
     ),
     Command(
-        name="`hold add` of a hold that is there",
+        name="`hold add` of an existing hold",
         typed=("hold", "add", "audit", "--topics", "orders", "--reason", "law", "--no-wait"),
         kind=Kind.HELD,
         needs={Right.LIST: LIST, Right.GET: denied(r"/control/holds/\S+: GetObject", "s3:GetObject")},
@@ -259,10 +259,10 @@ COMMANDS: Final = (
         kind=Kind.SWEEP,
         needs={
             Right.DESCRIBE_TOPICS: goes_on(
-                r"grant this user Describe on topic {topic}", "deletes nothing of these topics"
+                r"grant this user Describe on topic {topic}", "skips these topics"
             ),
             Right.TOPIC_CONFIGS: goes_on(
-                r"grant this user DescribeConfigs on topic {topic}", "deletes nothing of these topics"
+                r"grant this user DescribeConfigs on topic {topic}", "skips these topics"
             ),
             **SWEEPING,
         },
@@ -315,7 +315,7 @@ COMMANDS: Final = (
         },
     ),
     Command(
-        name="`groups rollback`",
+        name="… `groups rollback`",
         typed=("groups", "rollback"),
         kind=Kind.ROLLBACK,
         needs={
@@ -342,13 +342,13 @@ COMMANDS: Final = (
             Right.READ_TOPICS: HIDDEN,
             Right.DESCRIBE_GROUP: goes_on(
                 r"the positions of group {group} could not be read: .*grant this user Describe on group {group};",
-                "does not compare the archive's ends with what the backup has committed",
+                "does not compare the backup's commits",
             ),
             **READING,
         },
     ),
     Command(
-        name="… where a copy has keys that Kafka no longer has",
+        name="… where a copy missed a deletion",
         typed=("verify", "--against-kafka"),
         kind=Kind.COMPARED,
         needs={
@@ -356,7 +356,7 @@ COMMANDS: Final = (
             Right.DESCRIBE_GROUP: Loss(
                 r"the positions of group {group} could not be read: .*grant this user Describe on group {group};",
                 3,
-                "does not compare the archive's ends with what the backup has committed",
+                "does not compare the backup's commits",
             ),
             **READING,
             Right.PUT_ROLES: Loss(
@@ -467,15 +467,15 @@ COMMANDS: Final = (
             Right.CREATE_COORDINATION: without_events("Create"),
             **WRITING,
             Right.DELETE_COPIES: goes_on(
-                r"/compacted/a/\S+ DeleteObjects was denied; grant s3:DeleteObject on ", "copies that are read no more stay"
+                r"/compacted/a/\S+ DeleteObjects was denied; grant s3:DeleteObject on ", "former copies stay"
             ),
             Right.DELETE_MOMENTS: goes_on(
                 r"/control/moments/a/\S+ DeleteObjects was denied; grant s3:DeleteObject on ", "its notes stay"
             ),
         },
     ),
-    Command(name="`restore --dry-run`", typed=("restore", "--dry-run"), kind=Kind.RESTORE, needs={**CREATING, **READING}),
     Command(name="`restore`", typed=("restore",), kind=Kind.RESTORE, needs={**CREATING, **NOTES}, is_brief=True),
+    Command(name="… with `--dry-run`", typed=("restore", "--dry-run"), kind=Kind.RESTORE, needs={**CREATING, **READING}),
     Command(name="… `--repartition`", typed=("restore", "--repartition", "3"), kind=Kind.RESTORE, needs={**CREATING, **NOTES}),
     Command(
         name="… `--groups`",
@@ -485,7 +485,7 @@ COMMANDS: Final = (
             **CREATING,
             **NOTES,
             Right.READ_GROUPS: Loss(
-                r"could not be found: .*; grant this user Describe on group \S+$", 1, "sets no group, with exit code 1"
+                r"could not be found: .*; grant this user Describe on group \S+$", 1, "sets no group (exit code 1)"
             ),
         },
         is_brief=True,
@@ -512,7 +512,7 @@ COMMANDS: Final = (
         needs=APPENDING,
     ),
     Command(
-        name="… `--into-existing`, of a topic with `retention.bytes`",
+        name="… `--into-existing` with `retention.bytes`",
         typed=("restore", "--into-existing"),
         kind=Kind.RESTORE,
         standing={"retention.bytes": "10000000"},
@@ -531,7 +531,7 @@ COMMANDS: Final = (
         is_brief=True,
     ),
     Command(
-        name="… `--purge-target`, by one right for all names",
+        name="… `--purge-target`, without `TARGET-*`",
         typed=("restore", "--purge-target"),
         kind=Kind.RESTORE,
         standing={},
@@ -594,7 +594,7 @@ def table(commands: Sequence[Command] = COMMANDS) -> str:
 
 
 def _lines(commands: Sequence[Command]) -> Iterator[str]:
-    yield "| command | in Kafka | in S3, on the prefix | may be missing: what it does then |"
+    yield "| command | in Kafka | in S3 | optional: without it |"
     yield "| --- | --- | --- | --- |"
     above: _Cells = ((), (), ())
     rows: dict[tuple[str, ...], list[str]] = {}
@@ -620,7 +620,7 @@ def _cells(command: Command) -> _Cells:
 def _spelled(rights: Sequence[str], above: Sequence[str]) -> str:
     """By what comes to those of the row that a variant belongs to, if all of them are needed."""
     if not above or not set(above) <= set(rights):
-        return "; ".join(_merged(rights)) or "none"
+        return "; ".join(_merged(rights))
     return "; ".join(["the same", *_merged([right for right in rights if right not in above])])
 
 
