@@ -129,6 +129,8 @@ class ScannedLog:
             if start < stop:
                 at = position + int(rows[columns.START, start])
                 base = first if not start else int(rows[columns.BASE_OFFSET, start])
+                if start and not is_known[start]:
+                    base = _first_offset(content[int(rows[columns.START, start]) :])
                 self._add(Piece(file, at, position + end_of(rows[:, :stop]), base, int(lasts[stop - 1]) + 1), committed)
         self._note_transactions(rows, content)
 

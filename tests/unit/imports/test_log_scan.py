@@ -12,7 +12,7 @@ from archiver.errors import ArchiverError, UsageError
 from archiver.imports.logs import log_reader
 from archiver.imports.logs.log_directory import read_log_directory
 from archiver.imports.logs.log_scan import ScannedLog, scan_log
-from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker
+from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker, old_wrapper
 
 
 @pytest.fixture
@@ -101,6 +101,17 @@ def test_a_cut_batch_at_the_end_is_left_out(directory: LogDirectory) -> None:
     directory.write(0, batch(0), batch(1)[:-1])
     log = scan(directory)
     assert (ranges(log), log.damages, log.cut_bytes) == ([(0, 1)], [], len(batch(1)) - 1)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("committed", [10, 15])
+def test_compressed_messages_at_the_checkpoint_keep_their_first_offset(
+    directory: LogDirectory, magic: int, committed: int
+) -> None:
+    """The header of such a message has only its last offset."""
+    directory.write(0, *(old_wrapper(first, 10, magic=magic) for first in (0, 10, 20)))
+    directory.note_replicated(committed)
+    assert ranges(scan(directory)) == [(0, 10), (10, 30)]
 
 
 def test_an_allocated_tail_of_zeros_is_no_damage(directory: LogDirectory) -> None:
