@@ -1,8 +1,9 @@
 """Scans all files of one replica before anything is written: valid batches, damage, transactions. Reads headers and checksums only.
 
 1. A file's batches must have right checksums and rising offsets, above those before and below the next file's.
-2. DamagedBytes ends where the damaged batch itself says, if a valid batch begins there. Otherwise it ends at the first batch from which a
-   chain of valid batches leads to the end of the file. Records can contain whole batches, which lead nowhere.
+2. DamagedBytes ends where the damaged batch itself says, if a valid batch begins there; or at a valid batch up to which the damaged
+   one has the right checksum, so that only its length or another field outside of the checksum is wrong. Otherwise it ends at the first
+   batch from which a chain of valid batches leads to the end of the file. Records can contain whole batches, which lead nowhere.
 3. Transactions are decided by their markers. One without a marker, or with damage before it, is undecided.
 """
 
@@ -25,7 +26,7 @@ from archiver.codec.kernels import messages as message_kernels
 from archiver.codec.kernels.varint import read_long
 from archiver.errors import CorruptBatchError
 from archiver.imports.logs.log_directory import LogFile, PartitionFolder, is_swap
-from archiver.imports.logs.log_reader import LogReader
+from archiver.imports.logs.log_reader import BatchChecksum, LogReader
 
 _SEARCHED_BYTES: Final = 256 * 1024
 TRANSACTIONAL: Final = 0x10
@@ -297,15 +298,18 @@ def _count_right(source: Bytes, rows: Longs, is_batch: npt.NDArray[np.bool_]) ->
 def _behind_damage(source: LogReader, position: int, last: int, until: int) -> int | None:
     """Return where valid batches begin again behind a damaged one; None: nowhere."""
     own, used = source.header(position), source.used()
+    is_last = False  # by its own length
     if own is not None:
         is_torn = own.end > len(source) and until == MOST_OFFSET and own.base == last + 1
-        if is_torn or used <= own.end <= len(source):
-            return None  # it is the last one
+        is_last = is_torn or used <= own.end <= len(source)
         if own.end < used and last < own.base <= own.last and _is_valid(source, own.end, own.last, until):
             return own.end
+    checksum = BatchChecksum(source, position)
     start, work = position + 1, 0
-    for candidate in _candidates(source, start, last, until):
-        if candidate < start or not _leads_on(source, candidate, last, until, used):
+    for candidate in _candidates(source, start, used, last, until):
+        if checksum.is_right(candidate) and _is_valid(source, candidate, last, until):
+            return candidate
+        if is_last or candidate < start or not _leads_on(source, candidate, last, until, used):
             continue
         end = candidate
         if _is_valid(source, candidate, last, until):
@@ -362,9 +366,9 @@ def _first_offset(content: Bytes) -> int:
     return next((int(frame.column(Column.OFFSET)[0]) for frame in decoded.frames() if len(frame)), in_header)
 
 
-def _candidates(source: LogReader, position: int, last: int, until: int) -> Iterator[int]:
+def _candidates(source: LogReader, position: int, used: int, last: int, until: int) -> Iterator[int]:
     """Yield the places where a batch may begin, by its magic, its length and its offset."""
-    for start in range(position, len(source) - _SMALLEST + 1, _SEARCHED_BYTES):
+    for start in range(position, min(used, len(source) - _SMALLEST + 1), _SEARCHED_BYTES):
         part = source.read(start, min(start + _SEARCHED_BYTES + _SMALLEST - 1, len(source))).astype(np.int64)
         count = len(part) - _SMALLEST + 1
         base = sum(part[byte : byte + count] << (56 - 8 * byte) for byte in range(8))
