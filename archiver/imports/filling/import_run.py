@@ -26,6 +26,7 @@ from archiver.imports.filling.import_note import (
     is_same_import,
     note_import,
     note_positions,
+    refuse_too_many_files,
 )
 from archiver.imports.filling.partition_fill import ImportedPartition, ImportHole, PartitionFill
 
@@ -169,6 +170,7 @@ def check_archive(archive: Archive, plan: ImportPlan) -> Sequence[ImportNote]:
             " prefix in storage.url"
         )
     for note in notes:
+        refuse_too_many_files(note)
         if not is_same_import(archive, note) and read_topic(archive, note.topic) is not None:
             raise UsageError(
                 f"{note.topic}: is in the archive already; an import fills only a topic that is not. Import it under another"

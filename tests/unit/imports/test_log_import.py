@@ -11,7 +11,15 @@ from archiver.archive.notes.topics import read_topic
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import StoreTemporaryError, StrangerError, UsageError
-from archiver.imports.filling.import_run import ImportResult, run_import
+from archiver.imports.filling import import_note
+from archiver.imports.filling.import_note import (
+    ImportNote,
+    describe_file,
+    is_same_import,
+    note_import,
+    refuse_too_many_files,
+)
+from archiver.imports.filling.import_run import ImportResult, check_archive, run_import
 from archiver.imports.logs.log_import import LogImportRequest, plan_import
 from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
 from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker
@@ -174,6 +182,25 @@ def test_a_topic_of_the_archive_is_refused(site: Site) -> None:
     with pytest.raises(UsageError, match="is in the archive already"):
         site.run()
     site.run(renames={"orders": "orders.disk"})
+
+
+def many_files(site: Site, count: int) -> ImportNote:
+    file = describe_file(site.first.path / "orders-0" / f"{0:020}.log", f"orders-10000/{0:020}.log")
+    return ImportNote(kind="kafka-log", topic="orders", files=(file,) * count)
+
+
+def test_the_files_of_a_large_topic_are_noted(site: Site) -> None:
+    note, archive = many_files(site, 10_000), Archive(site.store, ARCHIVE)
+    refuse_too_many_files(note)
+    note_import(archive, note)
+    assert is_same_import(archive, note)
+
+
+def test_a_topic_of_too_many_files_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_note, "is_readable", lambda *_: False)
+    plan = plan_import(LogImportRequest(sources=[site.first.path]), lambda _: None)
+    with pytest.raises(UsageError, match="orders: has 1 files, more than"):
+        check_archive(Archive(site.store, ARCHIVE), plan)  # also of a dry run
 
 
 def test_another_cluster_s_archive_is_refused(site: Site) -> None:
