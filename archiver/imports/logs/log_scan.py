@@ -104,6 +104,10 @@ class ScannedLog:
         """The offset that compaction had not passed; the last one of all if unknown, as where two replicas are mixed."""
         return MOST_OFFSET if self.fills else self.folder.stable_end
 
+    def is_missing(self, begin: int, end: int) -> bool:
+        """Return whether offsets without a batch are in a missing file. In compacted logs offsets may be missing."""
+        return begin < end and (not self.is_compacted or self.folder.loses_file(begin, end))
+
     @property
     def aborted(self) -> Longs:
         """Return the aborted transactions by column: producer id, first offset, offset of the marker."""
@@ -122,7 +126,7 @@ class ScannedLog:
         if not is_known[0] and first > self.next:
             first = _first_offset(content)
         self.is_compacted |= position == 0 and first > file.base
-        if first > self.next and not self.is_compacted:  # a marker may be among the missing offsets
+        if self.is_missing(self.next, first):  # a marker may be among the offsets
             self.give_up()
         committed = MOST_OFFSET if self.folder.replicated_to is None else self.folder.replicated_to
         split = int(np.searchsorted(lasts, committed))

@@ -39,7 +39,7 @@ def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = 
         while damages and damages[0].until_offset <= found.first:
             position = damages[0].until_offset
             yield _hole_of(damages.popleft(), until)
-        if found.first > position and not log.is_compacted:
+        if log.is_missing(position, found.first):
             yield ImportHole(
                 min(found.first, until), HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets"
             )

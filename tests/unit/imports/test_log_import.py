@@ -286,6 +286,20 @@ def test_a_transaction_before_a_missing_file_is_undecided(site: Site) -> None:
     assert done.written.records == 6 + 1
 
 
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_transaction_before_a_missing_file_of_a_compacted_log_is_undecided(site: Site, *, is_lost: bool) -> None:
+    """The missing file shows by its index; else the offsets were compacted, and the last marker aborts both."""
+    site.first.note_replicated(10, file="cleaner-offset-checkpoint")
+    site.first.write(6, in_transaction(7, 7))
+    if is_lost:
+        (site.first.path / "orders-0" / f"{10:020}.index").touch()
+    site.first.write(20, in_transaction(20, 7), marker(21, 7, commit=False), batch(22))
+    (done,) = site.run().partitions
+    expected = [(8, "undecided"), (20, "unreadable")] if is_lost else []
+    assert [(hole.until, str(hole.cause)) for hole in done.holes] == expected
+    assert done.written.records == 6 + 1
+
+
 def test_of_equal_replicas_the_whole_one_is_chosen(site: Site) -> None:
     site.second.write(0, batch(0), flipped(batch(1)), *(batch(offset) for offset in range(2, 6)))
     for sources in ((site.first, site.second), (site.second, site.first)):
