@@ -221,7 +221,7 @@ def _scan_file(log: ScannedLog, file: LogFile, source: LogReader, until: int) ->
         for start, rows, content in _valid_batches(source, position, last, until):
             log.note(file, start, rows, content)
             position, last = start + end_of(rows), int(rows[columns.LAST_OFFSET, -1])
-        if position == len(source) or position >= source.used():
+        if position == len(source) or (position >= source.used() and (until == MOST_OFFSET or last + 1 >= until)):
             return
         found = _behind_damage(source, position, last, until)
         if found is None and until == MOST_OFFSET:

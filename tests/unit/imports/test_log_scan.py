@@ -121,6 +121,18 @@ def test_an_allocated_tail_of_zeros_is_no_damage(directory: LogDirectory) -> Non
     assert (ranges(log), log.damages, log.cut_bytes) == ([(0, 1), (1, 2)], [], 0)
 
 
+@pytest.mark.parametrize("batches", [[batch(0), batch(2)], []], ids=["some", "none"])
+def test_zeros_in_place_of_the_end_of_a_compacted_file_are_damage(
+    directory: LogDirectory, batches: Sequence[bytes]
+) -> None:
+    directory.write(0, *batches, bytes(5_000))
+    directory.write(20, batch(20))
+    directory.note_replicated(21, file="cleaner-offset-checkpoint")
+    ((_, start, end, first, until),) = scan(directory).damages
+    size = sum(map(len, batches))
+    assert (start, end, first, until) == (size, size + 5_000, 3 if batches else 0, 20)
+
+
 def test_zeros_before_data_are_damage(directory: LogDirectory) -> None:
     directory.write(0, batch(0), bytes(100), batch(3))
     log = scan(directory)
