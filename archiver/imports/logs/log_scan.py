@@ -83,7 +83,7 @@ class ScannedLog:
     damages: list[DamagedBytes] = field(default_factory=list)
     cut_bytes: int = 0  # behind the last valid batch of the last file
     undecided: list[Undecided] = field(default_factory=list)
-    leader_epoch: int = -1  # the highest of any batch
+    leader_epoch: int = -1  # of the last batch that has one
     old_next: int = 0  # the offset behind the last message of an old format
     is_compacted: bool = False  # the cleaner was there, or offsets are missing within a file
     other_markers: int = 0  # control records that end no transaction
@@ -117,7 +117,7 @@ class ScannedLog:
         """Add valid batches, which begin at a position of a file."""
         lasts = rows[columns.LAST_OFFSET]
         is_old = rows[columns.MAGIC] < BATCH_MAGIC
-        self.leader_epoch = max(self.leader_epoch, int(rows[columns.LEADER_EPOCH].max()))
+        self._note_epoch(rows[columns.LEADER_EPOCH])
         self.old_next = int(lasts[is_old][-1]) + 1 if is_old.any() else self.old_next
         # The first offsets inside compressed messages of old formats are not known here: they show no gap.
         is_known = ~is_old | (rows[columns.COUNT] == 1)
@@ -138,6 +138,13 @@ class ScannedLog:
                     base = _first_offset(content[int(rows[columns.START, start]) :])
                 self._add(Piece(file, at, position + end_of(rows[:, :stop]), base, int(lasts[stop - 1]) + 1), committed)
         self._note_transactions(rows, content)
+
+    def _note_epoch(self, epochs: Longs) -> None:
+        """Note the last epoch: they never fall. No checksum covers them, so the checkpoint, if there is one, bounds them."""
+        known = epochs[epochs >= 0]
+        if len(known):
+            highest = max((epoch.number for epoch in self.folder.epochs), default=int(known[-1]))
+            self.leader_epoch = min(int(known[-1]), highest)
 
     def _add(self, piece: Piece, committed: int) -> None:
         """Join a piece to the last one, unless other bytes are between them, or only one is known to be committed."""

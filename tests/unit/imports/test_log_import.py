@@ -79,7 +79,7 @@ def test_the_replica_of_the_highest_epoch_is_chosen_then_the_longest(site: Site)
     site.second.write(0, batch(0), batch(1, leader_epoch=3))
     assert site.run(site.first, site.second).partitions[0].next == 2
     third = LogDirectory(site.second.path.parent / "third")
-    third.write(0, batch(0), batch(1, leader_epoch=3), batch(2))
+    third.write(0, batch(0), batch(1, leader_epoch=3), batch(2, leader_epoch=3))
     site.store = MemoryStore()
     assert site.run(site.first, site.second, third).partitions[0].next == 3
 
