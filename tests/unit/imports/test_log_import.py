@@ -9,6 +9,7 @@ import pytest
 from archiver.archive.format.handle import Archive
 from archiver.archive.notes.topics import read_topic
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segments.segment_writer import MOST_HOLES
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import StoreTemporaryError, StrangerError, UsageError
 from archiver.imports.filling import import_note
@@ -259,6 +260,21 @@ def test_each_damage_is_a_hole(site: Site) -> None:
         (16, "unreadable"),
     ]
     assert done.written.records == 8
+
+
+@pytest.mark.parametrize("has_records", [False, True])
+def test_a_segment_has_few_holes(site: Site, *, has_records: bool) -> None:
+    """Without a record there is no segment to put: later holes join."""
+    first = 1 if has_records else 0
+    holes = [flipped(batch(offset)) if offset % 2 else in_transaction(offset, 7) for offset in range(first, 120)]
+    site.first.write(0, *([batch(0)] if has_records else []), *holes, batch(120))
+    site.run()
+    assert max(len(one.holes) for one in facts_of(site)) == MOST_HOLES
+    assert sum(one.records for one in facts_of(site)) == 1 + first
+    spans = [(hole.first_offset, hole.last_offset) for one in facts_of(site) for hole in one.holes]
+    assert [offset for begin, end in spans for offset in range(begin, end + 1)] == [*range(first, 120)]
+    joined = facts_of(site)[-1].holes[-1]
+    assert (str(joined.cause), joined.last_offset) == ("unreadable", 119)
 
 
 def test_a_compacted_batch_behind_damage_is_kept(site: Site) -> None:
