@@ -21,6 +21,7 @@ from archiver.imports.filling.import_note import (
     refuse_too_many_files,
 )
 from archiver.imports.filling.import_run import ImportResult, check_archive, run_import
+from archiver.imports.filling.partition_fill import NO_OFFSETS
 from archiver.imports.logs.log_import import LogImportRequest, plan_import
 from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
 from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker
@@ -90,6 +91,25 @@ def test_records_above_the_checkpoint_are_kept_unless_told_otherwise(site: Site)
     assert site.run().partitions[0].next == 6
     site.store = MemoryStore()
     assert site.run(committed_only=True).partitions[0].next == 4
+
+
+@pytest.mark.parametrize(("replicated", "expected"), [(2, []), (3, [3]), (4, [4]), (5, [4])])
+def test_damage_above_the_checkpoint_is_no_hole_of_the_committed_records(
+    site: Site, replicated: int, expected: list[int]
+) -> None:
+    site.first.write(0, batch(0), batch(1), flipped(batch(2, 2)), batch(4))
+    site.first.note_replicated(replicated)
+    result = site.run(committed_only=True)
+    assert [hole.until for hole in result.plan.partitions[0].holes] == expected
+    assert [hole.until for hole in result.partitions[0].holes] == expected
+    assert result.partitions[0].written.records == (3 if replicated == 5 else 2)
+
+
+def test_bytes_without_offsets_between_batches_are_reported(site: Site) -> None:
+    site.first.write(0, batch(0), bytes(100), batch(1))
+    result = site.run()
+    assert [hole.until for hole in result.plan.partitions[0].holes] == [NO_OFFSETS]
+    assert result.partitions[0].written.records == 2
 
 
 def test_the_begin_of_a_log_is_a_hole(site: Site) -> None:
