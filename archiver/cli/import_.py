@@ -241,7 +241,12 @@ def run(options: argparse.Namespace) -> int:
     problems = list(_problems(result))
     for problem in problems:
         complain(problem)
-    return NotWholeError.exit_code if problems else 0
+    return exit_code(result, problems)
+
+
+def exit_code(result: "ImportResult", problems: Sequence[str]) -> int:
+    """Return the highest code of a failed partition, or of what is left out."""
+    return max([NotWholeError.exit_code if problems else 0, *(one.exit_code for one in result.partitions)])
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:

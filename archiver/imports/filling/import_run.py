@@ -185,12 +185,13 @@ def _import_one(
     try:
         fill = PartitionFill(source, sink, wait)
     except ArchiverError as error:
-        return ImportedPartition(source, error=str(error))
+        return ImportedPartition(source, error=str(error), exit_code=error.exit_code)
     try:
         one.fill(fill)
         fill.put()
     except ArchiverError as error:
-        fill.report.error = str(error)
+        fill.writer.discard()
+        fill.report.error, fill.report.exit_code = str(error), error.exit_code
     return fill.report
 
 

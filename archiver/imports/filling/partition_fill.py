@@ -39,6 +39,7 @@ class ImportedPartition:
     from_offset: int = 0
     next: int = 0
     error: str = ""
+    exit_code: int = 0  # of the error
 
 
 class PartitionFill:

@@ -10,8 +10,9 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.notes.topics import read_topic
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segments.segment_writer import MOST_HOLES
+from archiver.cli.import_ import exit_code
 from archiver.codec.selection import LAST_LONG
-from archiver.errors import StoreTemporaryError, StrangerError, UsageError
+from archiver.errors import StoreTemporaryError, StrangerError, TemporaryError, UsageError
 from archiver.imports.filling import import_note
 from archiver.imports.filling.import_note import (
     ImportNote,
@@ -36,11 +37,11 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.first, self.second = LogDirectory(folder / "first"), LogDirectory(folder / "second")
         self.store = MemoryStore()
-        self._spool = folder / "spool"
+        self.spool = folder / "spool"
 
     def run(self, *sources: LogDirectory, **asked: Any) -> ImportResult:  # noqa: ANN401 - of a request
         request = LogImportRequest(sources=[one.path for one in sources or (self.first,)], **asked)
-        sink = small_sink(self.store, self._spool)
+        sink = small_sink(self.store, self.spool)
         return run_import(plan_import(request, lambda _: None), request, sink, lambda _: None, lambda _: None)
 
 
@@ -261,11 +262,28 @@ class BusyStore(MemoryStore):
         return super().put_if_absent(key, *arguments, **named)
 
 
+class RefusingStore(MemoryStore):
+    """Fails at the first put of a segment."""
+
+    def put_if_absent(self, key: str, *arguments: Any, **named: Any) -> str | None:  # noqa: ANN401 - as the store's
+        if "/topics/orders/" in key and "/control/" not in key:
+            raise TemporaryError("503", cause="away")
+        return super().put_if_absent(key, *arguments, **named)
+
+
 def test_a_busy_store_costs_no_record(site: Site) -> None:
     site.store = BusyStore(2, 3, 5)
     (done,) = site.run().partitions
     assert (done.written.records, done.holes, done.error) == (6, [], "")
     assert bases(site.store) == [0, 2, 4]
+
+
+def test_a_partition_that_failed_leaves_nothing_in_the_spool(site: Site) -> None:
+    site.store = RefusingStore()
+    result = site.run()
+    (done,) = result.partitions
+    assert (done.error, done.next, exit_code(result, [done.error])) == ("503", 0, 4)
+    assert [path for path in site.spool.rglob("*") if path.is_file()] == []
 
 
 def test_each_damage_is_a_hole(site: Site) -> None:
