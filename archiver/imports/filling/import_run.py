@@ -113,9 +113,10 @@ class ImportPlan:
 
 @dataclass(slots=True, kw_only=True)
 class ImportResult:
-    """What an import did. Without `partitions` it was a dry run."""
+    """What an import did."""
 
     plan: ImportPlan
+    is_dry_run: bool = False
     partitions: list[ImportedPartition] = field(default_factory=list)
 
 

@@ -10,7 +10,7 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.notes.topics import read_topic
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segments.segment_writer import MOST_HOLES
-from archiver.cli.import_ import exit_code
+from archiver.cli.import_ import exit_code, import_lines, import_row
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import StoreTemporaryError, StrangerError, TemporaryError, UsageError
 from archiver.imports.filling import import_note
@@ -24,6 +24,7 @@ from archiver.imports.filling.import_note import (
 from archiver.imports.filling.import_run import ImportResult, check_archive, run_import
 from archiver.imports.filling.partition_fill import NO_OFFSETS
 from archiver.imports.logs.log_import import LogImportRequest, plan_import
+from tests.support.codec_fuzz import with_crc
 from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
 from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker
 from tests.support.memory_store import MemoryStore
@@ -164,6 +165,23 @@ def test_transactions_are_decided_by_their_markers(site: Site) -> None:
     site.store = MemoryStore()
     (done,) = site.run(takes_undecided=True).partitions
     assert (done.written.records, done.holes) == (6 + 4, [])
+
+
+def test_the_report_counts_transactions_and_has_all_notes(site: Site) -> None:
+    other = bytearray(marker(8, 9, commit=True))
+    other[61 + 8] = 2  # the type in its key
+    site.first.write(6, in_transaction(6, 1), in_transaction(7, 2), with_crc(bytes(other)))
+    site.first.note_replicated(4)
+    (row,) = import_row(site.run(), 0)["planned"]
+    assert (row["undecided"], row["other_markers"]) == (2, 1)
+    assert ["not known to be committed" in note for note in row["notes"]] == [True]
+
+
+def test_a_shard_without_partitions_is_no_dry_run(site: Site) -> None:
+    result = site.run(shard=4, shards=4)
+    assert next(import_lines(result)).split()[:4] == ["topic", "partition", "offsets", "records"]
+    dry = ImportResult(plan=result.plan, is_dry_run=True)
+    assert next(import_lines(dry)).split()[:4] == ["topic", "partition", "offsets", "files"]
 
 
 def remove_logs(site: Site) -> None:
