@@ -229,7 +229,7 @@ def run(options: argparse.Namespace) -> int:
         request, plan = FORMATS[options.kind].plan(options, _asked(options), progress.report)
         if options.dry_run:
             check_archive(archive, plan)
-            result = ImportResult(plan=plan)
+            result = ImportResult(plan=plan, is_dry_run=True)
         else:
             with spool_of(config) as spool:
                 sink = sink_of(config, archive, spool, NO_LEDGER)
@@ -241,7 +241,12 @@ def run(options: argparse.Namespace) -> int:
     problems = list(_problems(result))
     for problem in problems:
         complain(problem)
-    return NotWholeError.exit_code if problems else 0
+    return exit_code(result, problems)
+
+
+def exit_code(result: "ImportResult", problems: Sequence[str]) -> int:
+    """Return the highest code of a failed partition, or of what is left out."""
+    return max([NotWholeError.exit_code if problems else 0, *(one.exit_code for one in result.partitions)])
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
@@ -280,6 +285,7 @@ def _planned_row(one: "PlannedPartition") -> dict[str, Any]:
         "bytes": _size(one),
         "offsets": one.offsets,
         "holes": [_hole_row(hole) for hole in one.holes],
+        "notes": list(one.notes),
         **one.details,
     }
 
@@ -308,7 +314,7 @@ def _size(one: "PlannedPartition") -> int:
 
 def import_lines(result: "ImportResult") -> Iterator[str]:
     planned = result.plan.partitions
-    if result.partitions:
+    if not result.is_dry_run:
         yield from table_lines(
             ("topic", "partition", "offsets", "records", "segments", "stored"),
             [

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support import message_sets as ms
 from tests.support.records import Rec
 from tests.support.reference_batch import batch_of, control_batch, encode
 
@@ -22,6 +23,13 @@ def old_message(offset: int, value: bytes = b"v") -> bytes:
     """Return a message v1 without a key."""
     body = struct.pack(">bbqii", 1, 0, 1000, -1, len(value)) + value
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def old_wrapper(first: int, count: int, *, magic: int = 1) -> bytes:
+    """Return a compressed message of an old format around others."""
+    offsets = range(count) if magic else range(first, first + count)
+    inner = b"".join(ms.message(offset, b"v", None, magic=magic, time=ms.TIME) for offset in offsets)
+    return ms.wrapper(first + count - 1, inner, magic=magic, attributes=ms.GZIP)
 
 
 def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:

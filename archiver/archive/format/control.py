@@ -35,7 +35,7 @@ _ATTEMPTS = 32
 # The largest size of a fact, by the first part of its stream. A topic with 10,000 partitions that were truncated ten times each takes
 # 9 MB. The starts of a million partitions take 60 MB; 200,000 positions of groups, where a warning comes, 18 MB; a plan of
 # 10,000 partitions, or a piece of a plan, up to 14 MB; 100,000 moments with the longest names 40 MB; 100,000 swept ranges 6 MB;
-# the plan of a sweep of 300,000 objects up to 60 MB. All other facts name one thing.
+# the plan of a sweep of 300,000 objects up to 60 MB; an import of 100,000 files 20 MB. All other facts name one thing.
 _MOST_BYTES: Final[Mapping[str, int]] = {
     TOPICS: 16 << 20,
     PRESENT: 64 << 20,
@@ -44,6 +44,7 @@ _MOST_BYTES: Final[Mapping[str, int]] = {
     RESTORES: 64 << 20,
     MOMENTS: 64 << 20,
     "sweeps": 64 << 20,
+    "imports": 64 << 20,
 }
 _FEW_BYTES: Final = 1 << 20
 # The largest memory of a parsed fact, estimated before parsing, where the fact may have more than `_FEW_BYTES`.

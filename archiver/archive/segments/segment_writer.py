@@ -10,7 +10,7 @@ from typing import cast
 from archiver import __version__
 from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.block_budget import BlockBudget
-from archiver.archive.segments.segment_facts import Hole, SegmentFacts, TransactionRange, format_for
+from archiver.archive.segments.segment_facts import Hole, HoleCause, SegmentFacts, TransactionRange, format_for
 from archiver.archive.segments.spool import Spool, in_spool
 from archiver.codec.avro import (
     BLOCK_BYTES,
@@ -143,14 +143,18 @@ class Coverage:
         self.stable_end = None if self.stable_end is None or stable_end is None else max(self.stable_end, stable_end)
 
     def note_hole(self, hole: Hole, *, has_records: bool = True) -> None:
-        """Record offsets that could not be read. Without a record, holes join from MOST_HOLES on: metadata holds no more."""
+        """Record offsets that could not be read. Without a record, holes join from MOST_HOLES on: metadata holds no more.
+
+        Joined holes of several causes count as unreadable.
+        """
         last = self.holes[-1] if self.holes else None
         is_next = last is not None and last.last_offset + 1 == hole.first_offset  # no record between them
-        is_joined = is_next or (not has_records and len(self.holes) >= MOST_HOLES)
-        if last is not None and last.cause is hole.cause and is_joined:
+        is_bounded = not has_records and len(self.holes) >= MOST_HOLES
+        if last is not None and (is_bounded or (is_next and last.cause is hole.cause)):
             if not is_next:
                 self.left_out = 0  # omitted offsets in between are now in the hole, and must not count twice
-            self.holes[-1] = replace(last, last_offset=hole.last_offset)
+            cause = hole.cause if hole.cause is last.cause else HoleCause.UNREADABLE
+            self.holes[-1] = replace(last, last_offset=hole.last_offset, cause=cause)
         else:
             self.holes.append(hole)
         self.next = max(self.next, hole.last_offset + 1)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from archiver.archive.format.control import FACT_FORMAT, Fact, append_fact
+from archiver.archive.format.control import FACT_FORMAT, Fact, append_fact, is_readable
 from archiver.archive.format.fact_model import BoundedText, Item, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.note_stream import NoteKind
@@ -54,6 +54,14 @@ def describe_file(path: Path, name: str) -> ImportedFile:
         file.seek(max(0, size - _DIGESTED_BYTES))
         digest.update(file.read(_DIGESTED_BYTES))
     return ImportedFile(name=name, size=size, sha256=digest.hexdigest())
+
+
+def refuse_too_many_files(note: ImportNote) -> None:
+    """Raise UsageError if a note would be larger than readers take."""
+    if not is_readable(IMPORT_NOTES.encode(note), _stream(note.topic)):
+        raise UsageError(
+            f"{note.topic}: has {len(note.files):,} files, more than the note of an import can name (about 150,000)"
+        )
 
 
 def is_same_import(archive: Archive, note: ImportNote) -> bool:

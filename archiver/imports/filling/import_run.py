@@ -26,6 +26,7 @@ from archiver.imports.filling.import_note import (
     is_same_import,
     note_import,
     note_positions,
+    refuse_too_many_files,
 )
 from archiver.imports.filling.partition_fill import ImportedPartition, ImportHole, PartitionFill
 
@@ -112,9 +113,10 @@ class ImportPlan:
 
 @dataclass(slots=True, kw_only=True)
 class ImportResult:
-    """What an import did. Without `partitions` it was a dry run."""
+    """What an import did."""
 
     plan: ImportPlan
+    is_dry_run: bool = False
     partitions: list[ImportedPartition] = field(default_factory=list)
 
 
@@ -169,6 +171,7 @@ def check_archive(archive: Archive, plan: ImportPlan) -> Sequence[ImportNote]:
             " prefix in storage.url"
         )
     for note in notes:
+        refuse_too_many_files(note)
         if not is_same_import(archive, note) and read_topic(archive, note.topic) is not None:
             raise UsageError(
                 f"{note.topic}: is in the archive already; an import fills only a topic that is not. Import it under another"
@@ -183,12 +186,13 @@ def _import_one(
     try:
         fill = PartitionFill(source, sink, wait)
     except ArchiverError as error:
-        return ImportedPartition(source, error=str(error))
+        return ImportedPartition(source, error=str(error), exit_code=error.exit_code)
     try:
         one.fill(fill)
         fill.put()
     except ArchiverError as error:
-        fill.report.error = str(error)
+        fill.writer.discard()
+        fill.report.error, fill.report.exit_code = str(error), error.exit_code
     return fill.report
 
 

@@ -39,6 +39,7 @@ class ImportedPartition:
     from_offset: int = 0
     next: int = 0
     error: str = ""
+    exit_code: int = 0  # of the error
 
 
 class PartitionFill:
@@ -79,8 +80,10 @@ class PartitionFill:
                 self.put()
 
     def skip(self, hole: ImportHole) -> None:
-        """Report a hole, and note it behind the writer's position."""
+        """Report a hole, and note it behind the writer's position. A segment has a limit of holes: one that is due is put before."""
         if hole.until > self.writer.position:
+            if self.writer.is_due:
+                self.put()
             self.writer.skip(hole.until, hole.cause, why=hole.why)
         self.report.holes.append(hole)
 

@@ -62,6 +62,10 @@ class PartitionFolder:
         unknown = self.replicated_to is None or self.lost
         return MOST_OFFSET if unknown else max(self.replicated_to or 0, self.cleaned_to)
 
+    def loses_file(self, begin: int, end: int) -> bool:
+        """Return whether a log file is missing whose base is between two offsets. Its index has its base as its name."""
+        return any(begin <= int(index.stem) < end for index in self.lost)
+
     @property
     def size(self) -> int:
         return sum(one.size for one in self.files)

@@ -101,6 +101,8 @@ class PlannedLog:
             "filled": [[one.from_offset, one.until_offset, str(one.folder.path)] for one in self.log.fills],
             "damaged": [[str(one.file), one.start, one.end] for one in self.log.damages],
             "cut_bytes": self.log.cut_bytes,
+            "undecided": len(self.log.undecided),
+            "other_markers": self.log.other_markers,
         }
 
     def fill(self, fill: PartitionFill) -> None:

@@ -20,6 +20,7 @@ PIECE_BYTES: Final = 4 * 1024 * 1024  # are read at once, or one larger batch
 _BEGIN: Final = struct.Struct(">qiib")  # base offset, length, leader epoch, magic: all formats have them here
 _SMALLEST_LENGTH: Final = 14
 _LAST_DELTA_AT: Final = 23
+_MAGIC_AT: Final = 16
 
 
 class Header(NamedTuple):
@@ -96,7 +97,7 @@ class LogReader:
             is_large = (
                 head is not None and head.end - start > PIECE_BYTES
             )  # perhaps no batch, and more than fits into memory
-            if head is None or head.end > end or (is_large and not self._has_right_checksum(start, head.end)):
+            if head is None or head.end > end or (is_large and not BatchChecksum(self, start).is_right(head.end)):
                 return
             content = self.read(start, min(end, max(head.end, start + PIECE_BYTES)))
             try:
@@ -105,16 +106,6 @@ class LogReader:
                 return
             yield start, rows, content
             start += len(content)
-
-    def _has_right_checksum(self, start: int, end: int) -> bool:
-        begin = self.read(start, start + columns.CRC_END).tobytes()
-        is_old = begin[columns.LOG_OVERHEAD + 4] < BATCH_MAGIC
-        noted_at, first = (12, 16) if is_old else (17, columns.CRC_END)
-        checksum = 0
-        for position in range(start + first, end, PIECE_BYTES):
-            part = self.read(position, min(end, position + PIECE_BYTES))
-            checksum = zlib.crc32(part.data, checksum) if is_old else google_crc32c.extend(checksum, part)
-        return checksum == int.from_bytes(begin[noted_at : noted_at + 4], "big")
 
     def used(self) -> int:
         """Return the end of the bytes that are not zero: brokers may allocate files before they fill them."""
@@ -126,3 +117,24 @@ class LogReader:
                 return end - int(is_used.argmax())
             end = start
         return 0
+
+
+class BatchChecksum:
+    """The checksum of a batch as if it ended at different places, in rising order. It does not cover the batch's length."""
+
+    def __init__(self, source: LogReader, start: int) -> None:
+        begin = source.read(start, min(start + columns.CRC_END, len(source))).tobytes().ljust(columns.CRC_END)
+        self._is_old = begin[_MAGIC_AT] < BATCH_MAGIC
+        noted_at, first = (12, 16) if self._is_old else (17, columns.CRC_END)
+        self._noted = int.from_bytes(begin[noted_at : noted_at + 4], "big")
+        self._source, self._done, self._checksum = source, start + first, 0
+
+    def is_right(self, end: int) -> bool:
+        """Return whether the bytes up to an end have the checksum in the header."""
+        for position in range(self._done, end, PIECE_BYTES):
+            part = self._source.read(position, min(end, position + PIECE_BYTES))
+            before = self._checksum
+            self._checksum = zlib.crc32(part.data, before) if self._is_old else google_crc32c.extend(before, part)
+        is_behind = end > self._done
+        self._done = max(self._done, end)
+        return is_behind and self._checksum == self._noted

@@ -1,8 +1,9 @@
 """Scans all files of one replica before anything is written: valid batches, damage, transactions. Reads headers and checksums only.
 
 1. A file's batches must have right checksums and rising offsets, above those before and below the next file's.
-2. DamagedBytes ends where the damaged batch itself says, if a valid batch begins there. Otherwise it ends at the first batch from which a
-   chain of valid batches leads to the end of the file. Records can contain whole batches, which lead nowhere.
+2. DamagedBytes ends where the damaged batch itself says, if a valid batch begins there; or at a valid batch up to which the damaged
+   one has the right checksum, so that only its length or another field outside of the checksum is wrong. Otherwise it ends at the first
+   batch from which a chain of valid batches leads to the end of the file. Records can contain whole batches, which lead nowhere.
 3. Transactions are decided by their markers. One without a marker, or with damage before it, is undecided.
 """
 
@@ -25,7 +26,7 @@ from archiver.codec.kernels import messages as message_kernels
 from archiver.codec.kernels.varint import read_long
 from archiver.errors import CorruptBatchError
 from archiver.imports.logs.log_directory import LogFile, PartitionFolder, is_swap
-from archiver.imports.logs.log_reader import LogReader
+from archiver.imports.logs.log_reader import BatchChecksum, LogReader
 
 _SEARCHED_BYTES: Final = 256 * 1024
 TRANSACTIONAL: Final = 0x10
@@ -82,7 +83,7 @@ class ScannedLog:
     damages: list[DamagedBytes] = field(default_factory=list)
     cut_bytes: int = 0  # behind the last valid batch of the last file
     undecided: list[Undecided] = field(default_factory=list)
-    leader_epoch: int = -1  # the highest of any batch
+    leader_epoch: int = -1  # of the last batch that has one
     old_next: int = 0  # the offset behind the last message of an old format
     is_compacted: bool = False  # the cleaner was there, or offsets are missing within a file
     other_markers: int = 0  # control records that end no transaction
@@ -103,6 +104,10 @@ class ScannedLog:
         """The offset that compaction had not passed; the last one of all if unknown, as where two replicas are mixed."""
         return MOST_OFFSET if self.fills else self.folder.stable_end
 
+    def is_missing(self, begin: int, end: int) -> bool:
+        """Return whether offsets without a batch are in a missing file. In compacted logs offsets may be missing."""
+        return begin < end and (not self.is_compacted or self.folder.loses_file(begin, end))
+
     @property
     def aborted(self) -> Longs:
         """Return the aborted transactions by column: producer id, first offset, offset of the marker."""
@@ -112,7 +117,7 @@ class ScannedLog:
         """Add valid batches, which begin at a position of a file."""
         lasts = rows[columns.LAST_OFFSET]
         is_old = rows[columns.MAGIC] < BATCH_MAGIC
-        self.leader_epoch = max(self.leader_epoch, int(rows[columns.LEADER_EPOCH].max()))
+        self._note_epoch(rows[columns.LEADER_EPOCH])
         self.old_next = int(lasts[is_old][-1]) + 1 if is_old.any() else self.old_next
         # The first offsets inside compressed messages of old formats are not known here: they show no gap.
         is_known = ~is_old | (rows[columns.COUNT] == 1)
@@ -121,7 +126,7 @@ class ScannedLog:
         if not is_known[0] and first > self.next:
             first = _first_offset(content)
         self.is_compacted |= position == 0 and first > file.base
-        if first > self.next and not self.is_compacted:  # a marker may be among the missing offsets
+        if self.is_missing(self.next, first):  # a marker may be among the offsets
             self.give_up()
         committed = MOST_OFFSET if self.folder.replicated_to is None else self.folder.replicated_to
         split = int(np.searchsorted(lasts, committed))
@@ -129,8 +134,17 @@ class ScannedLog:
             if start < stop:
                 at = position + int(rows[columns.START, start])
                 base = first if not start else int(rows[columns.BASE_OFFSET, start])
+                if start and not is_known[start]:
+                    base = _first_offset(content[int(rows[columns.START, start]) :])
                 self._add(Piece(file, at, position + end_of(rows[:, :stop]), base, int(lasts[stop - 1]) + 1), committed)
         self._note_transactions(rows, content)
+
+    def _note_epoch(self, epochs: Longs) -> None:
+        """Note the last epoch: they never fall. No checksum covers them, so the checkpoint, if there is one, bounds them."""
+        known = epochs[epochs >= 0]
+        if len(known):
+            highest = max((epoch.number for epoch in self.folder.epochs), default=int(known[-1]))
+            self.leader_epoch = min(int(known[-1]), highest)
 
     def _add(self, piece: Piece, committed: int) -> None:
         """Join a piece to the last one, unless other bytes are between them, or only one is known to be committed."""
@@ -214,7 +228,7 @@ def _scan_file(log: ScannedLog, file: LogFile, source: LogReader, until: int) ->
         for start, rows, content in _valid_batches(source, position, last, until):
             log.note(file, start, rows, content)
             position, last = start + end_of(rows), int(rows[columns.LAST_OFFSET, -1])
-        if position == len(source) or position >= source.used():
+        if position == len(source) or (position >= source.used() and (until == MOST_OFFSET or last + 1 >= until)):
             return
         found = _behind_damage(source, position, last, until)
         if found is None and until == MOST_OFFSET:
@@ -295,15 +309,18 @@ def _count_right(source: Bytes, rows: Longs, is_batch: npt.NDArray[np.bool_]) ->
 def _behind_damage(source: LogReader, position: int, last: int, until: int) -> int | None:
     """Return where valid batches begin again behind a damaged one; None: nowhere."""
     own, used = source.header(position), source.used()
+    is_last = False  # by its own length
     if own is not None:
         is_torn = own.end > len(source) and until == MOST_OFFSET and own.base == last + 1
-        if is_torn or used <= own.end <= len(source):
-            return None  # it is the last one
+        is_last = is_torn or used <= own.end <= len(source)
         if own.end < used and last < own.base <= own.last and _is_valid(source, own.end, own.last, until):
             return own.end
+    checksum = BatchChecksum(source, position)
     start, work = position + 1, 0
-    for candidate in _candidates(source, start, last, until):
-        if candidate < start or not _leads_on(source, candidate, last, until, used):
+    for candidate in _candidates(source, start, used, last, until):
+        if checksum.is_right(candidate) and _is_valid(source, candidate, last, until):
+            return candidate
+        if is_last or candidate < start or not _leads_on(source, candidate, last, until, used):
             continue
         end = candidate
         if _is_valid(source, candidate, last, until):
@@ -360,9 +377,9 @@ def _first_offset(content: Bytes) -> int:
     return next((int(frame.column(Column.OFFSET)[0]) for frame in decoded.frames() if len(frame)), in_header)
 
 
-def _candidates(source: LogReader, position: int, last: int, until: int) -> Iterator[int]:
+def _candidates(source: LogReader, position: int, used: int, last: int, until: int) -> Iterator[int]:
     """Yield the places where a batch may begin, by its magic, its length and its offset."""
-    for start in range(position, len(source) - _SMALLEST + 1, _SEARCHED_BYTES):
+    for start in range(position, min(used, len(source) - _SMALLEST + 1), _SEARCHED_BYTES):
         part = source.read(start, min(start + _SEARCHED_BYTES + _SMALLEST - 1, len(source))).astype(np.int64)
         count = len(part) - _SMALLEST + 1
         base = sum(part[byte : byte + count] << (56 - 8 * byte) for byte in range(8))

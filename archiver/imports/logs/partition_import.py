@@ -14,7 +14,7 @@ from archiver.codec.batch import whole_batches
 from archiver.codec.frame import Longs
 from archiver.codec.kernels import batches as columns
 from archiver.errors import CorruptBatchError
-from archiver.imports.filling.partition_fill import ImportHole, PartitionFill
+from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole, PartitionFill
 from archiver.imports.logs.log_directory import LogFile
 from archiver.imports.logs.log_reader import LogReader
 from archiver.imports.logs.log_scan import CONTROL, TRANSACTIONAL, DamagedBytes, Piece, ScannedLog, Undecided, end_of
@@ -36,10 +36,12 @@ def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = 
     damages, undecided = deque(log.damages), () if takes_undecided else log.undecided
     position = log.first
     for found in log.pieces:
-        while damages and damages[0].until_offset <= found.first:
-            position = damages[0].until_offset
-            yield _hole_of(damages.popleft(), until)
-        if found.first > position and not log.is_compacted:
+        while damages and damages[0].until_offset <= found.first and damages[0].from_offset < until:
+            yield _hole_of(damages[0], position, until)
+            position = damages.popleft().until_offset
+        if position >= until:
+            return
+        if log.is_missing(position, found.first):
             yield ImportHole(
                 min(found.first, until), HoleCause.UNREADABLE, f"no file in {log.folder.path} has these offsets"
             )
@@ -47,12 +49,14 @@ def steps(log: ScannedLog, *, until: int = MOST_OFFSET, takes_undecided: bool = 
             return
         yield from _decided(found, [one for one in undecided if one.first < found.next and one.last >= found.first])
         position = found.next
-    yield from (_hole_of(damage, until) for damage in damages)
+    yield from (_hole_of(damage, position, until) for damage in damages if damage.from_offset < until)
 
 
-def _hole_of(damage: DamagedBytes, until: int) -> ImportHole:
+def _hole_of(damage: DamagedBytes, position: int, until: int) -> ImportHole:
+    """Return the hole of damaged bytes behind a position. Bytes between two batches may have had no offsets."""
     why = f"bytes {damage.start:,} to {damage.end:,} of {damage.file} are damaged"
-    return ImportHole(min(damage.until_offset, until), HoleCause.UNREADABLE, why)
+    end = min(damage.until_offset, until)
+    return ImportHole(end if end > position else NO_OFFSETS, HoleCause.UNREADABLE, why)
 
 
 def _decided(piece: Piece, undecided: Sequence[Undecided]) -> Iterator[ImportHole | Slice]:

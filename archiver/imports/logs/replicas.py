@@ -43,7 +43,7 @@ def _filled(log: ScannedLog, others: Sequence[ScannedLog]) -> ScannedLog:
         begin = log.pieces[index - 1].next if index else log.first
         inside = [damage for damage in left if damage.until_offset <= piece.first]
         left = left[len(inside) :]
-        if inside or (piece.first > begin and not log.is_compacted):
+        if inside or log.is_missing(begin, piece.first):
             found = ((other, _filling(log, other, begin, piece.first)) for other in others)
             other, filling = next(((other, some) for other, some in found if some), (None, ()))
             spans += filling if other is not None else inside
@@ -70,7 +70,7 @@ def _filling(log: ScannedLog, other: ScannedLog, begin: int, end: int) -> Sequen
     if first is None or last is None or not _is_same(log, begin - 1, first) or not _is_same(log, end, last):
         return ()
     pieces = other.pieces[first.piece : last.piece + 1]
-    is_whole = other.is_compacted or all(one.next == following.first for one, following in pairwise(pieces))
+    is_whole = not any(other.is_missing(one.next, following.first) for one, following in pairwise(pieces))
     if not is_whole or any(damage.until_offset >= begin and damage.from_offset <= end for damage in other.damages):
         return ()
     pieces[0] = pieces[0]._replace(start=first.end)

@@ -9,10 +9,22 @@ import pytest
 from archiver.archive.format.handle import Archive
 from archiver.archive.notes.topics import read_topic
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
+from archiver.archive.segments.segment_writer import MOST_HOLES
+from archiver.cli.import_ import exit_code, import_lines, import_row
 from archiver.codec.selection import LAST_LONG
-from archiver.errors import StoreTemporaryError, StrangerError, UsageError
-from archiver.imports.filling.import_run import ImportResult, run_import
+from archiver.errors import StoreTemporaryError, StrangerError, TemporaryError, UsageError
+from archiver.imports.filling import import_note
+from archiver.imports.filling.import_note import (
+    ImportNote,
+    describe_file,
+    is_same_import,
+    note_import,
+    refuse_too_many_files,
+)
+from archiver.imports.filling.import_run import ImportResult, check_archive, run_import
+from archiver.imports.filling.partition_fill import NO_OFFSETS
 from archiver.imports.logs.log_import import LogImportRequest, plan_import
+from tests.support.codec_fuzz import with_crc
 from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
 from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker
 from tests.support.memory_store import MemoryStore
@@ -26,11 +38,11 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.first, self.second = LogDirectory(folder / "first"), LogDirectory(folder / "second")
         self.store = MemoryStore()
-        self._spool = folder / "spool"
+        self.spool = folder / "spool"
 
     def run(self, *sources: LogDirectory, **asked: Any) -> ImportResult:  # noqa: ANN401 - of a request
         request = LogImportRequest(sources=[one.path for one in sources or (self.first,)], **asked)
-        sink = small_sink(self.store, self._spool)
+        sink = small_sink(self.store, self.spool)
         return run_import(plan_import(request, lambda _: None), request, sink, lambda _: None, lambda _: None)
 
 
@@ -71,7 +83,7 @@ def test_the_replica_of_the_highest_epoch_is_chosen_then_the_longest(site: Site)
     site.second.write(0, batch(0), batch(1, leader_epoch=3))
     assert site.run(site.first, site.second).partitions[0].next == 2
     third = LogDirectory(site.second.path.parent / "third")
-    third.write(0, batch(0), batch(1, leader_epoch=3), batch(2))
+    third.write(0, batch(0), batch(1, leader_epoch=3), batch(2, leader_epoch=3))
     site.store = MemoryStore()
     assert site.run(site.first, site.second, third).partitions[0].next == 3
 
@@ -81,6 +93,25 @@ def test_records_above_the_checkpoint_are_kept_unless_told_otherwise(site: Site)
     assert site.run().partitions[0].next == 6
     site.store = MemoryStore()
     assert site.run(committed_only=True).partitions[0].next == 4
+
+
+@pytest.mark.parametrize(("replicated", "expected"), [(2, []), (3, [3]), (4, [4]), (5, [4])])
+def test_damage_above_the_checkpoint_is_no_hole_of_the_committed_records(
+    site: Site, replicated: int, expected: list[int]
+) -> None:
+    site.first.write(0, batch(0), batch(1), flipped(batch(2, 2)), batch(4))
+    site.first.note_replicated(replicated)
+    result = site.run(committed_only=True)
+    assert [hole.until for hole in result.plan.partitions[0].holes] == expected
+    assert [hole.until for hole in result.partitions[0].holes] == expected
+    assert result.partitions[0].written.records == (3 if replicated == 5 else 2)
+
+
+def test_bytes_without_offsets_between_batches_are_reported(site: Site) -> None:
+    site.first.write(0, batch(0), bytes(100), batch(1))
+    result = site.run()
+    assert [hole.until for hole in result.plan.partitions[0].holes] == [NO_OFFSETS]
+    assert result.partitions[0].written.records == 2
 
 
 def test_the_begin_of_a_log_is_a_hole(site: Site) -> None:
@@ -136,6 +167,23 @@ def test_transactions_are_decided_by_their_markers(site: Site) -> None:
     assert (done.written.records, done.holes) == (6 + 4, [])
 
 
+def test_the_report_counts_transactions_and_has_all_notes(site: Site) -> None:
+    other = bytearray(marker(8, 9, commit=True))
+    other[61 + 8] = 2  # the type in its key
+    site.first.write(6, in_transaction(6, 1), in_transaction(7, 2), with_crc(bytes(other)))
+    site.first.note_replicated(4)
+    (row,) = import_row(site.run(), 0)["planned"]
+    assert (row["undecided"], row["other_markers"]) == (2, 1)
+    assert ["not known to be committed" in note for note in row["notes"]] == [True]
+
+
+def test_a_shard_without_partitions_is_no_dry_run(site: Site) -> None:
+    result = site.run(shard=4, shards=4)
+    assert next(import_lines(result)).split()[:4] == ["topic", "partition", "offsets", "records"]
+    dry = ImportResult(plan=result.plan, is_dry_run=True)
+    assert next(import_lines(dry)).split()[:4] == ["topic", "partition", "offsets", "files"]
+
+
 def remove_logs(site: Site) -> None:
     for one in (site.first, site.second):
         (one.path / "orders-0" / f"{0:020}.log").unlink()
@@ -176,6 +224,25 @@ def test_a_topic_of_the_archive_is_refused(site: Site) -> None:
     site.run(renames={"orders": "orders.disk"})
 
 
+def many_files(site: Site, count: int) -> ImportNote:
+    file = describe_file(site.first.path / "orders-0" / f"{0:020}.log", f"orders-10000/{0:020}.log")
+    return ImportNote(kind="kafka-log", topic="orders", files=(file,) * count)
+
+
+def test_the_files_of_a_large_topic_are_noted(site: Site) -> None:
+    note, archive = many_files(site, 10_000), Archive(site.store, ARCHIVE)
+    refuse_too_many_files(note)
+    note_import(archive, note)
+    assert is_same_import(archive, note)
+
+
+def test_a_topic_of_too_many_files_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_note, "is_readable", lambda *_: False)
+    plan = plan_import(LogImportRequest(sources=[site.first.path]), lambda _: None)
+    with pytest.raises(UsageError, match="orders: has 1 files, more than"):
+        check_archive(Archive(site.store, ARCHIVE), plan)  # also of a dry run
+
+
 def test_another_cluster_s_archive_is_refused(site: Site) -> None:
     site.run()
     site.first.note_cluster("C2")
@@ -213,11 +280,28 @@ class BusyStore(MemoryStore):
         return super().put_if_absent(key, *arguments, **named)
 
 
+class RefusingStore(MemoryStore):
+    """Fails at the first put of a segment."""
+
+    def put_if_absent(self, key: str, *arguments: Any, **named: Any) -> str | None:  # noqa: ANN401 - as the store's
+        if "/topics/orders/" in key and "/control/" not in key:
+            raise TemporaryError("503", cause="away")
+        return super().put_if_absent(key, *arguments, **named)
+
+
 def test_a_busy_store_costs_no_record(site: Site) -> None:
     site.store = BusyStore(2, 3, 5)
     (done,) = site.run().partitions
     assert (done.written.records, done.holes, done.error) == (6, [], "")
     assert bases(site.store) == [0, 2, 4]
+
+
+def test_a_partition_that_failed_leaves_nothing_in_the_spool(site: Site) -> None:
+    site.store = RefusingStore()
+    result = site.run()
+    (done,) = result.partitions
+    assert (done.error, done.next, exit_code(result, [done.error])) == ("503", 0, 4)
+    assert [path for path in site.spool.rglob("*") if path.is_file()] == []
 
 
 def test_each_damage_is_a_hole(site: Site) -> None:
@@ -232,6 +316,21 @@ def test_each_damage_is_a_hole(site: Site) -> None:
         (16, "unreadable"),
     ]
     assert done.written.records == 8
+
+
+@pytest.mark.parametrize("has_records", [False, True])
+def test_a_segment_has_few_holes(site: Site, *, has_records: bool) -> None:
+    """Without a record there is no segment to put: later holes join."""
+    first = 1 if has_records else 0
+    holes = [flipped(batch(offset)) if offset % 2 else in_transaction(offset, 7) for offset in range(first, 120)]
+    site.first.write(0, *([batch(0)] if has_records else []), *holes, batch(120))
+    site.run()
+    assert max(len(one.holes) for one in facts_of(site)) == MOST_HOLES
+    assert sum(one.records for one in facts_of(site)) == 1 + first
+    spans = [(hole.first_offset, hole.last_offset) for one in facts_of(site) for hole in one.holes]
+    assert [offset for begin, end in spans for offset in range(begin, end + 1)] == [*range(first, 120)]
+    joined = facts_of(site)[-1].holes[-1]
+    assert (str(joined.cause), joined.last_offset) == ("unreadable", 119)
 
 
 def test_a_compacted_batch_behind_damage_is_kept(site: Site) -> None:
@@ -256,6 +355,20 @@ def test_a_transaction_before_a_missing_file_is_undecided(site: Site) -> None:
     site.first.write(20, in_transaction(20, 7), marker(21, 7, commit=True))
     (done,) = site.run().partitions
     assert [(hole.until, str(hole.cause)) for hole in done.holes] == [(7, "undecided"), (20, "unreadable")]
+    assert done.written.records == 6 + 1
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_transaction_before_a_missing_file_of_a_compacted_log_is_undecided(site: Site, *, is_lost: bool) -> None:
+    """The missing file shows by its index; else the offsets were compacted, and the last marker aborts both."""
+    site.first.note_replicated(10, file="cleaner-offset-checkpoint")
+    site.first.write(6, in_transaction(7, 7))
+    if is_lost:
+        (site.first.path / "orders-0" / f"{10:020}.index").touch()
+    site.first.write(20, in_transaction(20, 7), marker(21, 7, commit=False), batch(22))
+    (done,) = site.run().partitions
+    expected = [(8, "undecided"), (20, "unreadable")] if is_lost else []
+    assert [(hole.until, str(hole.cause)) for hole in done.holes] == expected
     assert done.written.records == 6 + 1
 
 

@@ -12,7 +12,7 @@ from archiver.errors import ArchiverError, UsageError
 from archiver.imports.logs import log_reader
 from archiver.imports.logs.log_directory import read_log_directory
 from archiver.imports.logs.log_scan import ScannedLog, scan_log
-from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker
+from tests.support.log_directories import LogDirectory, batch, flipped, in_transaction, marker, old_message, old_wrapper
 
 
 @pytest.fixture
@@ -103,11 +103,34 @@ def test_a_cut_batch_at_the_end_is_left_out(directory: LogDirectory) -> None:
     assert (ranges(log), log.damages, log.cut_bytes) == ([(0, 1)], [], len(batch(1)) - 1)
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("committed", [10, 15])
+def test_compressed_messages_at_the_checkpoint_keep_their_first_offset(
+    directory: LogDirectory, magic: int, committed: int
+) -> None:
+    """The header of such a message has only its last offset."""
+    directory.write(0, *(old_wrapper(first, 10, magic=magic) for first in (0, 10, 20)))
+    directory.note_replicated(committed)
+    assert ranges(scan(directory)) == [(0, 10), (10, 30)]
+
+
 def test_an_allocated_tail_of_zeros_is_no_damage(directory: LogDirectory) -> None:
     directory.write(0, batch(0), bytes(100))
     directory.write(1, batch(1), bytes(10_000))
     log = scan(directory)
     assert (ranges(log), log.damages, log.cut_bytes) == ([(0, 1), (1, 2)], [], 0)
+
+
+@pytest.mark.parametrize("batches", [[batch(0), batch(2)], []], ids=["some", "none"])
+def test_zeros_in_place_of_the_end_of_a_compacted_file_are_damage(
+    directory: LogDirectory, batches: Sequence[bytes]
+) -> None:
+    directory.write(0, *batches, bytes(5_000))
+    directory.write(20, batch(20))
+    directory.note_replicated(21, file="cleaner-offset-checkpoint")
+    ((_, start, end, first, until),) = scan(directory).damages
+    size = sum(map(len, batches))
+    assert (start, end, first, until) == (size, size + 5_000, 3 if batches else 0, 20)
 
 
 def test_zeros_before_data_are_damage(directory: LogDirectory) -> None:
@@ -252,6 +275,58 @@ def test_a_cut_batch_at_the_end_does_not_hide_batches_behind_damage(directory: L
     log = scan(directory)
     assert (ranges(log), [one[3:] for one in log.damages]) == ([(0, 1), (5, 7)], [(1, 5)])
     assert log.cut_bytes == len(cut)
+
+
+def with_length(content: bytes, length: int) -> bytes:
+    return content[:8] + length.to_bytes(4, "big") + content[12:]
+
+
+def with_magic(content: bytes, magic: int) -> bytes:
+    return content[:16] + bytes([magic]) + content[17:]
+
+
+CUT = batch(20, value=b"v" * 100)[:-50]
+
+
+@pytest.mark.parametrize("make", [batch, old_message])
+@pytest.mark.parametrize(
+    ("damage", "tail"),
+    [
+        (lambda one: with_length(one, 2**30), b""),
+        (lambda one: with_length(one, 2**20), bytes(2**20)),
+        (lambda one: with_length(one, 2**30), CUT),
+        (lambda one: with_length(one, 2**31 + len(one) - 12), CUT),
+        (lambda one: moved(one, 2**62), CUT),
+    ],
+    ids=["behind the file", "in an allocated tail", "before a cut batch", "negative", "offset"],
+)
+def test_a_false_header_in_the_last_file_spoils_one_batch(
+    directory: LogDirectory, make: Callable[[int], bytes], damage: Callable[[bytes], bytes], tail: bytes
+) -> None:
+    batches = [make(offset) for offset in range(20)]
+    directory.write(0, *batches[:3], damage(batches[3]), *batches[4:], tail)
+    log = scan(directory)
+    assert (ranges(log), [one[3:] for one in log.damages]) == ([(0, 3), (4, 20)], [(3, 4)])
+    assert log.cut_bytes == len(tail.rstrip(b"\0"))
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3, 18, 130])
+@pytest.mark.parametrize("tail", [b"", CUT], ids=["whole", "cut"])
+def test_a_false_magic_byte_spoils_one_batch(directory: LogDirectory, magic: int, tail: bytes) -> None:
+    batches = [batch(offset) for offset in range(20)]
+    directory.write(0, *batches[:3], with_magic(batches[3], magic), *batches[4:], tail)
+    log = scan(directory)
+    assert (ranges(log), [one[3:] for one in log.damages]) == ([(0, 3), (4, 20)], [(3, 4)])
+
+
+def test_two_false_lengths_spoil_two_batches(directory: LogDirectory) -> None:
+    false = [with_length(batch(offset), 2**30) for offset in (3, 10)]
+    batches = [batch(offset) for offset in range(20)]
+    directory.write(0, *batches[:3], false[0], *batches[4:10], false[1], *batches[11:])
+    directory.write(20, batch(20))
+    log = scan(directory)
+    assert ranges(log) == [(0, 3), (4, 10), (11, 20), (20, 21)]
+    assert [one[3:] for one in log.damages] == [(3, 4), (10, 11)]
 
 
 def broken_batches(count: int) -> bytes:

@@ -54,6 +54,22 @@ def test_another_replica_fills_a_missing_file(replicas: Sequence[LogDirectory]) 
     assert [(one.first, one.next) for one in log.pieces] == [(0, 4), (4, 6), (6, 8), (8, 10)]
 
 
+@pytest.mark.parametrize(("batch_number", "has_epochs"), [(0, True), (0, False), (2, True)])
+@pytest.mark.parametrize("epoch", [2**30, 2**31])
+def test_a_false_epoch_chooses_no_replica(tmp_path: Path, batch_number: int, epoch: int, *, has_epochs: bool) -> None:
+    """No checksum covers it."""
+    shorter, longer = LogDirectory(tmp_path / "1"), LogDirectory(tmp_path / "2")
+    batches = [batch(offset, leader_epoch=5) for offset in range(4)]
+    false = batches[batch_number]
+    batches[batch_number] = false[:12] + epoch.to_bytes(4, "big") + false[16:]
+    shorter.write(0, *batches[:3])
+    longer.write(0, *(batch(offset, leader_epoch=5) for offset in range(4)))
+    for one in (shorter, longer) if has_epochs else ():
+        one.note_epochs((0, 0), (5, 0))
+    assert choose([shorter, longer]).next == 4
+    assert choose([longer, shorter]).next == 4
+
+
 def lacks_epochs(first: LogDirectory, _: LogDirectory) -> None:
     (first.path / "orders-0" / "leader-epoch-checkpoint").unlink()
 
