@@ -17,15 +17,6 @@ NO_OFFSETS: Final = 0
 UNKNOWN_END: Final = 2**63 - 1  # above all offsets
 
 
-class MergedFile(NamedTuple):
-    """A file with records: no offset is below `first`, nor at or above `until`."""
-
-    path: Path
-    first: int
-    until: int
-    read: Callable[[], Iterator[Frame | DamagedInput]]
-
-
 class Missing(NamedTuple):
     """Offsets from `first` on and before `until` that have no record, unless a file has one. `is_damage`: they had one once."""
 
@@ -33,6 +24,16 @@ class Missing(NamedTuple):
     until: int
     is_damage: bool
     why: str
+
+
+class MergedFile(NamedTuple):
+    """A file with records: no offset is below `first`, nor at or above `until`. `read` may also yield what it finds to be missing, and more files."""
+
+    path: Path
+    first: int
+    until: int
+    read: "Callable[[], Iterator[Frame | DamagedInput | Missing | MergedFile]]"
+    is_confirmed: bool = True  # False: where another file has other records, that one is believed
 
 
 class MissingOffsets(NamedTuple):
@@ -51,14 +52,16 @@ _NO_RECORDS: Final = Frame(
 class _Open:
     """A file being read: its frame, and the next row of it."""
 
-    def __init__(self, file: MergedFile, missing: list[Missing]) -> None:
+    def __init__(self, file: MergedFile, missing: list[Missing], add: Callable[[MergedFile], None]) -> None:
         self.path = file.path
+        self.is_confirmed = file.is_confirmed
         self.frame = _NO_RECORDS
         self.row = 0
         self._file = file
         self._steps = file.read()
         self._next = file.first  # no offset is below
         self._missing = missing
+        self._add = add
         self._broken: list[DamagedInput] = []  # whose last offset is not known yet
         self._load()
 
@@ -88,6 +91,10 @@ class _Open:
         for step in self._steps:
             if isinstance(step, DamagedInput):
                 self._broken.append(step)
+            elif isinstance(step, Missing):
+                self._missing.append(step)
+            elif isinstance(step, MergedFile):
+                self._add(step)
             elif len(step):
                 offsets = step.column(Column.OFFSET)
                 if offsets[0] < self._next or offsets[-1] >= self._file.until or (offsets[1:] <= offsets[:-1]).any():
@@ -112,7 +119,8 @@ class FileMerge:
     """One walk over the files of a partition. `missing`: what is known before."""
 
     def __init__(self, files: Sequence[MergedFile], missing: Sequence[Missing] = ()) -> None:
-        self._waiting = sorted(files, key=lambda one: (one.first, one.path), reverse=True)
+        self._waiting = [*files]
+        self._sort()
         self._missing = list(missing)
         self._open: list[_Open] = []
         self._position = 0
@@ -140,17 +148,31 @@ class FileMerge:
             yield taken
         yield from self._gaps(UNKNOWN_END)
 
+    def _sort(self) -> None:
+        self._waiting.sort(key=lambda one: (one.first, one.path), reverse=True)
+
+    def _add(self, file: MergedFile) -> None:
+        self._waiting.append(file)
+        self._sort()
+
     def _fill(self) -> bool:
         """Open the files that may have the next offset. Returns whether there is a record."""
         self._open = [one for one in self._open if one.refill()]
         while self._waiting and (not self._open or self._waiting[-1].first <= min(one.head for one in self._open)):
-            opened = _Open(self._waiting.pop(), self._missing)
+            opened = _Open(self._waiting.pop(), self._missing, self._add)
             if opened.refill():
                 self._open.append(opened)
         return bool(self._open)
 
     def _contradiction(self, lead: _Open, same: Sequence[_Open]) -> Iterator[MissingOffsets]:
         head = lead.head
+        doubtful = [one for one in (lead, *same) if not one.is_confirmed]
+        if 0 < len(doubtful) <= len(same):
+            for one in doubtful:
+                one.take(one.row + 1)
+            why = f"an unconfirmed record at offset {head} of {doubtful[0].path} is not the confirmed one, which is imported"
+            yield MissingOffsets(NO_OFFSETS, True, why)
+            return
         names = ", ".join(str(one.path) for one in same)
         for one in (lead, *same):
             one.take(one.row + 1)

@@ -4,6 +4,8 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -11,10 +13,11 @@ import numpy as np
 
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.frame import Bytes, Column, Frame
-from archiver.codec.kafka_backup import UNKNOWN_END, DamagedSpan, StoredSegments
+from archiver.codec.frame_merge import MergedFile, Missing
+from archiver.codec.kafka_backup import UNKNOWN_END, DamagedSpan, Found, Leftovers, StoredSegments, read_leftovers
 from archiver.codec.kernels.kafka_backup import MAGIC
 from archiver.errors import UsageError
-from archiver.imports.filling.foreign_import import ForeignPartition
+from archiver.imports.filling.foreign_import import ForeignPartition, merged
 from archiver.imports.filling.mapped_file import MappedFile
 from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole
 
@@ -143,30 +146,39 @@ def _positions(path: Path) -> Mapping[str, int] | None:
 
 
 def _steps(segments: Sequence[_Segment], broken_groups: Path | None) -> Iterator[Frame | ImportHole]:
-    """Read the segments of a partition in order."""
-    stored, position = StoredSegments(), 0
-    for number, segment in enumerate(segments):
-        following = segments[number + 1].start if number + 1 < len(segments) else None
-        for found in _read(segment, stored, _MOST_OFFSET + 1 if following is None else following):
-            if isinstance(found, DamagedSpan):
-                if found.is_confirmed or following is None:  # what was not confirmed came again in the next file
-                    hole = _hole(found, segment, following, position)
-                    position = max(position, hole.until)
-                    stored.last = max(stored.last, position - 1)
-                    yield hole
-                continue
-            first, last = found.column(Column.OFFSET)[[0, -1]].tolist()
-            if position == 0 < first:
-                yield ImportHole(first, HoleCause.EXPIRED, "the files begin here")
-            position = last + 1
-            yield found
+    """Read the segments of a partition in order, and merge the records that the tool has not confirmed."""
+    confirmed = MergedFile(segments[0].records, 0, _MOST_OFFSET + 1, partial(_confirmed, segments))
+    yield from merged([confirmed], [])
     if broken_groups is not None:
         yield ImportHole(
             NO_OFFSETS, HoleCause.UNREADABLE, f"{broken_groups} is damaged: positions of groups are left out"
         )
 
 
-def _read(segment: _Segment, stored: StoredSegments, below: int) -> Iterator[Frame | DamagedSpan]:
+def _confirmed(segments: Sequence[_Segment]) -> Iterator[Frame | Missing | MergedFile]:
+    """Yield the confirmed records, what is missing, and where others are."""
+    stored, position = StoredSegments(), 0
+    for segment, after in zip_longest(segments, segments[1:]):
+        following = None if after is None else after.start
+        for found in _read(segment, stored, _MOST_OFFSET + 1 if following is None else following):
+            if isinstance(found, DamagedSpan):
+                if found.is_confirmed or following is None:  # what was not confirmed came again in the next file
+                    hole = _missing(found, segment, following, position)
+                    position = max(position, hole.until)
+                    stored.last = max(stored.last, position - 1)
+                    yield hole
+            elif isinstance(found, Leftovers):
+                read = partial(_read_leftovers, segment.records, found)
+                yield MergedFile(segment.records, found.first, found.last + 1, read, is_confirmed=False)
+            else:
+                first, last = found.column(Column.OFFSET)[[0, -1]].tolist()
+                if position == 0 < first:
+                    yield Missing(0, first, False, "the files begin here")
+                position = last + 1
+                yield found
+
+
+def _read(segment: _Segment, stored: StoredSegments, below: int) -> Iterator[Found]:
     if not segment.records.is_file():
         yield DamagedSpan(0, 0, UNKNOWN_END, "the file is missing")
         return
@@ -177,11 +189,15 @@ def _read(segment: _Segment, stored: StoredSegments, below: int) -> Iterator[Fra
         records.release(stored.end)
 
 
-def _hole(found: DamagedSpan, segment: _Segment, following: int | None, position: int) -> ImportHole:
+def _read_leftovers(path: Path, found: Leftovers) -> Iterator[Frame]:
+    yield from read_leftovers(MappedFile(path).content, found)
+
+
+def _missing(found: DamagedSpan, segment: _Segment, following: int | None, position: int) -> Missing:
     """Return what is left out because of damage: offsets from `position` on, but none of the following file."""
     if found.until == UNKNOWN_END:
         until = NO_OFFSETS if following is None else following
     else:
         until = found.until if following is None else min(found.until, following)
     where = f"bytes {found.start:,} to {found.end:,} of {segment.records}" if found.end else str(segment.records)
-    return ImportHole(until if until > position else NO_OFFSETS, HoleCause.UNREADABLE, f"{where}: {found.why}")
+    return Missing(position, max(until, position), True, f"{where}: {found.why}")
