@@ -4,6 +4,7 @@ Used by imports of formats whose files may overlap, or be missing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -92,7 +93,7 @@ class _Open:
             if isinstance(step, DamagedInput):
                 self._broken.append(step)
             elif isinstance(step, Missing):
-                self._missing.append(step)
+                heappush(self._missing, step)
             elif isinstance(step, MergedFile):
                 self._add(step)
             elif len(step):
@@ -111,7 +112,7 @@ class _Open:
         """Report damages before an offset."""
         for one in self._broken:
             place = f"bytes {one.start} to {one.end} of {self.path}" if one.end else str(self.path)
-            self._missing.append(Missing(self._next, until, True, f"{place}: {one.reason}"))
+            heappush(self._missing, Missing(self._next, until, True, f"{place}: {one.reason}"))
         self._broken.clear()
 
 
@@ -122,6 +123,7 @@ class FileMerge:
         self._waiting = [*files]
         self._sort()
         self._missing = list(missing)
+        heapify(self._missing)
         self._open: list[_Open] = []
         self._position = 0
 
@@ -136,7 +138,7 @@ class FileMerge:
                 + [one.first for one in self._waiting[-1:]]
                 + [UNKNOWN_END]
             )
-            stop = int(np.searchsorted(lead.offsets, limit))
+            stop = self._before_gap(lead, int(np.searchsorted(lead.offsets, limit)))
             rows = min([stop - lead.row, *(_same_rows(lead, one, stop - lead.row) for one in same)])
             if not rows:
                 yield from self._contradiction(lead, same)
@@ -179,10 +181,18 @@ class FileMerge:
         self._position = head + 1
         yield MissingOffsets(head + 1, True, f"offset {head} has other records in {lead.path} and {names}")
 
+    def _before_gap(self, lead: _Open, stop: int) -> int:
+        """Return the row before `stop` at which offsets jump over what is known to be missing; else `stop`."""
+        if not self._missing or self._missing[0].first > lead.offsets[stop - 1]:
+            return stop
+        row = max(lead.row + 1, int(np.searchsorted(lead.offsets, self._missing[0].first)))
+        jumps = np.flatnonzero(lead.offsets[row:stop] > lead.offsets[row - 1 : stop - 1] + 1)
+        return row + int(jumps[0]) if len(jumps) else stop
+
     def _gaps(self, head: int) -> Iterator[MissingOffsets]:
         """Yield what is missing between the position and the next record; then nothing is missing below."""
-        for one in sorted(one for one in self._missing if one.first < head):
-            self._missing.remove(one)
+        while self._missing and self._missing[0].first < head:
+            one = heappop(self._missing)
             until = min(one.until, head)
             if until == UNKNOWN_END or until <= self._position:
                 # No record follows, or other files have these records: what is missing is unknown.
@@ -192,7 +202,7 @@ class FileMerge:
             self._position = until
             yield MissingOffsets(until, one.is_damage, one.why)
             if head < one.until < UNKNOWN_END:
-                self._missing.append(one._replace(first=head))
+                heappush(self._missing, one._replace(first=head))
 
 
 def _same_rows(lead: _Open, other: _Open, most: int) -> int:
