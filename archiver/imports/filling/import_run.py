@@ -108,6 +108,7 @@ class ImportPlan:
     notes: Sequence[str]
     seen_ms: int | None = None  # when the topics were seen: their files are of one moment
     positions: GroupOffsets = field(default_factory=dict)
+    options: tuple[str, ...] = ()  # those that change what is imported
 
 
 @dataclass(slots=True, kw_only=True)
@@ -216,6 +217,7 @@ def _notes(plan: ImportPlan) -> list[ImportNote]:
             kind=plan.kind,
             topic=topic,
             files=tuple(describe_file(path, f"{path.parent.name}/{path.name}") for path in paths),
+            options=plan.options,
         )
         for topic, paths in by_topic.items()
     ]

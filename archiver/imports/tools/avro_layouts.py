@@ -97,7 +97,14 @@ def _partition(
                 "%s-%s: %s header values are neither byte[] nor String, and stay serialized", topic, number, left()
             )
 
-    return ForeignPartition(topic=topic, partition=number, files=[one.path for one in files], steps=steps, notes=notes)
+    return ForeignPartition(
+        topic=topic,
+        partition=number,
+        files=[one.path for one in files],
+        steps=steps,
+        notes=notes,
+        options=["--empty-is-null"] if empty_is_null else (),
+    )
 
 
 def _tool(layout: str, *, empty_is_null: bool) -> tuple[RecordFormat, Callable[[], int]]:

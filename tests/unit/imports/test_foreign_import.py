@@ -147,6 +147,16 @@ def test_other_input_does_not_continue_an_import(site: Site) -> None:
     site.run(site.partition(STEPS), renames={"orders": "orders.other"})
 
 
+def test_other_options_do_not_continue_an_import(site: Site) -> None:
+    site.run(site.partition(STEPS, options=["--way a"]))
+    before = dict(site.store.objects)
+    for options in ([], ["--way b"]):
+        with pytest.raises(UsageError, match=r"had other options \(--way a\)"):
+            site.run(site.partition(STEPS, options=options))
+    assert site.store.objects == before
+    site.run(site.partition(STEPS, options=["--way a"]))
+
+
 def test_frames_are_asked_for_one_by_one(site: Site) -> None:
     asked: list[int] = []
 

@@ -136,6 +136,13 @@ def test_transactions_are_decided_by_their_markers(site: Site) -> None:
     assert (done.written.records, done.holes) == (6 + 4, [])
 
 
+def test_options_that_change_what_is_imported_must_stay(site: Site) -> None:
+    site.run()
+    for options in ({"committed_only": True}, {"takes_undecided": True}):
+        with pytest.raises(UsageError, match="had other options"):
+            site.run(**options)
+
+
 def remove_logs(site: Site) -> None:
     for one in (site.first, site.second):
         (one.path / "orders-0" / f"{0:020}.log").unlink()
