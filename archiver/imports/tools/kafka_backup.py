@@ -25,6 +25,8 @@ RECORDS: Final = "segment_partition_{:03}_from_offset_{:010}_records"
 INDEX: Final = "segment_partition_{:03}_from_offset_{:010}_index"
 PARTITION_INDEX: Final = "index_partition_{:03}"
 GROUPS: Final = "consumer_offsets_partition_{:03}"
+INCOMPLETE: Final = ".incomplete"  # is in the directory of an export until it has ended
+PARTIAL: Final = ".partial"  # the ending of its unfinished files
 _SEGMENT: Final = re.compile(r"segment_partition_(\d{3,10})_from_offset_(\d{10,19})_(records|index)")
 _LISTED: Final = re.compile(r"segment_partition_(\d{3,10})_from_offset_(\d{10,19})")
 _MOST_BYTES: Final = 64 * 1024 * 1024  # of a small file
@@ -54,6 +56,10 @@ def find_partitions(sources: Sequence[Path], wanted: Callable[[str], bool]) -> l
     for source in sources:
         if not source.is_dir():
             raise UsageError(f"{source}: is no directory; name the target.dir of a kafka-backup sink")
+        if (source / INCOMPLETE).exists() or any(source.glob(f"*/*{PARTIAL}")):
+            raise UsageError(
+                f"{source}: the export that wrote it has not ended; delete the directory, and run `archiver export kafka-backup` again"
+            )
         folders = {folder: _numbers(folder) for folder in sorted(source.iterdir()) if folder.is_dir()}
         if not any(folders.values()):
             raise UsageError(
