@@ -33,6 +33,7 @@ class ForeignPartition:
     cluster_id: str = ""  # empty: the files have none
     notes: Sequence[str] = ()  # what a user should know; each is printed once
     positions: Mapping[str, int] = field(default_factory=dict)  # of consumer groups
+    problems: Sequence[str] = ()  # what is left out, beside holes
     options: Sequence[str] = ()  # those that change what is imported
     details: Mapping[str, Any] = field(default_factory=dict)  # for the report in JSON; `steps` may fill it
 
@@ -90,7 +91,7 @@ class PlannedForeign:
 
     @property
     def problems(self) -> Sequence[str]:
-        return ()
+        return self.found.problems
 
     @property
     def details(self) -> Mapping[str, Any]:
