@@ -9,7 +9,7 @@ from archiver.codec.frame import Bytes
 
 
 class MappedFile:
-    """The bytes of a file, perhaps none. `release` gives back the memory of bytes that are done."""
+    """The bytes of a file, perhaps none. `release` and `release_all` give back their memory; they can still be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -20,8 +20,13 @@ class MappedFile:
         self._released = 0
 
     def release(self, end: int) -> None:
-        """Give back the memory of the bytes before `end`; they can still be read."""
+        """Give back the memory of the bytes before `end`, the first time that they are done."""
         whole = end - end % mmap.ALLOCATIONGRANULARITY
         if self._mapping is not None and whole > self._released:
             self._mapping.madvise(mmap.MADV_DONTNEED, self._released, whole - self._released)
             self._released = whole
+
+    def release_all(self) -> None:
+        """Give back the memory of all bytes, however often they are read."""
+        if self._mapping is not None:
+            self._mapping.madvise(mmap.MADV_DONTNEED)

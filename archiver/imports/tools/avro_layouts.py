@@ -138,7 +138,8 @@ def _first_offset(found: _Found, topic: str, partition: int, tool: RecordFormat,
 
 
 def _read(path: Path, topic: str, partition: int, tool: RecordFormat) -> Iterator[Frame | DamagedInput]:
-    file = AvroFile(MappedFile(path).content, str(path), topic, partition)
+    mapped = MappedFile(path)
+    file = AvroFile(mapped.content, str(path), topic, partition, mapped.release)
     try:
         yield from read_records(file, tool)
     except CorruptSegmentError as error:

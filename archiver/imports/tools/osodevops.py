@@ -154,6 +154,8 @@ def _unaccounted(segments: Sequence[tuple[int, int]], known: Sequence[Missing], 
 def _read(path: Path) -> Iterator[Frame | DamagedInput]:
     mapped = MappedFile(path)
     try:
-        yield from read_segment(mapped.content)
+        for frame in read_segment(mapped.content):
+            mapped.release_all()
+            yield frame
     except BrokenSegmentError as error:
         yield DamagedInput(0, len(mapped.content), str(error))
