@@ -260,7 +260,13 @@ def test_what_older_versions_could_not_keep_is_told(copy: Copy) -> None:
 def test_other_folders_are_refused(copy: Copy) -> None:
     with pytest.raises(UsageError, match=r"has no manifest\.json.*: copy"):
         find_partitions([copy.path.parent], every)
-    texts = ("{", "[]", '{"backup_id": "b"}', '{"backup_id": "b", "topics": [{"name": "t", "partitions": [7]}]}')
+    texts = (
+        "{",
+        "[]",
+        '{"backup_id": "b"}',
+        '{"backup_id": "b", "topics": [{"name": "t", "partitions": [7]}]}',
+        '{"backup_id": "b", "topics": [{"name": "t", "partitions": [{"partition_id": Infinity, "segments": []}]}]}',
+    )
     for text in texts:
         (copy.path / "manifest.json").write_text(text)
         with pytest.raises(UsageError, match=r"manifest\.json: is no "):

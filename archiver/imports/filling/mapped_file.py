@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from archiver.codec.frame import Bytes
+from archiver.errors import UsageError
 
 
 class MappedFile:
@@ -13,9 +14,12 @@ class MappedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as opened:
-            size = opened.seek(0, 2)
-            self._mapping = mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) if size else None
+        try:
+            with path.open("rb") as opened:
+                size = opened.seek(0, 2)
+                self._mapping = mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ) if size else None
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
         self.content: Bytes = np.frombuffer(self._mapping or b"", np.uint8)
         self._released = 0
 

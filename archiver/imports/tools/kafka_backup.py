@@ -77,6 +77,8 @@ def _numbers(folder: Path) -> Mapping[int, set[int]]:
     found: dict[int, set[int]] = {}
     for path in folder.iterdir():
         if name := _SEGMENT.fullmatch(path.name):
+            if int(name[2]) > _MOST_OFFSET:
+                raise UsageError(f"{path}: no offset is so high; if this is no file of kafka-backup, move it away")
             found.setdefault(int(name[1]), set()).add(int(name[2]))
     return found
 
@@ -108,8 +110,7 @@ def _partition(folder: Path, number: int, starts: set[int]) -> ForeignPartition:
 
 
 def _check_magic(path: Path) -> None:
-    with path.open("rb") as file:
-        magic = file.read(1)
+    magic = MappedFile(path).content[:1].tobytes()
     if magic not in {b"", bytes([MAGIC])}:
         raise UsageError(
             f"{path}: begins with byte {magic[0]}, and a file of kafka-backup with byte 1; if this file alone is damaged,"
@@ -133,8 +134,7 @@ def _listed_starts(path: Path, number: int) -> Iterator[int]:
 def _small_file(path: Path) -> bytes:
     if not path.is_file():
         return b""
-    with path.open("rb") as file:
-        return file.read(_MOST_BYTES)
+    return MappedFile(path).content[:_MOST_BYTES].tobytes()
 
 
 def _positions(path: Path) -> Mapping[str, int] | None:
@@ -144,7 +144,7 @@ def _positions(path: Path) -> Mapping[str, int] | None:
         return {}
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not all(type(one) is int and 0 <= one <= _MOST_OFFSET for one in found.values()):
         return None

@@ -45,7 +45,7 @@ def _partitions(source: Path, wanted: Callable[[str], bool]) -> Iterator[Foreign
             name = str(topic["name"])
             for number, found in _numbered(topic) if wanted(name) else ():
                 yield _partition(source, prefix, cluster, name, number, found, reads_committed=reads_committed)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(f"{source / _MANIFEST}: is no manifest of osodevops/kafka-backup ({error!r})") from error
 
 
@@ -68,7 +68,7 @@ def _read_manifest(source: Path) -> Any:  # noqa: ANN401 - its parts are checked
     if path.stat().st_size > _MOST_MANIFEST_BYTES:
         raise UsageError(f"{path}: is too large for a manifest")
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(MappedFile(path).content.tobytes())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is no JSON: {error}") from error
 

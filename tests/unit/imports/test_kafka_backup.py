@@ -251,6 +251,8 @@ def test_broken_positions_of_groups_are_reported(folder: KafkaBackupFolder) -> N
     ((until, why),) = read(folder)[1]
     assert until == 0
     assert "positions of groups are left out" in why
+    (folder.path / "orders" / "consumer_offsets_partition_000").write_bytes(b"[" * 200_000)
+    assert "positions of groups are left out" in read(folder)[1][0][1]
     (folder.path / "orders" / "consumer_offsets_partition_000").write_bytes(b"")
     assert read(folder)[1] == []
 
@@ -265,6 +267,10 @@ def test_wrong_input_is_refused(folder: KafkaBackupFolder) -> None:
     with pytest.raises(UsageError, match="begins with byte 2"):
         only(folder)
     assert find_partitions([folder.path], lambda topic: topic != "orders") == []
+    records = folder.path / "orders" / f"segment_partition_000_from_offset_{2**63 - 1}_records"
+    records.write_bytes(b"\x01")
+    with pytest.raises(UsageError, match="no offset is so high"):
+        only(folder)
 
 
 def test_broken_files_lose_nothing_silently(folder: KafkaBackupFolder, seed: int) -> None:
