@@ -244,6 +244,15 @@ def test_offsets_that_no_segment_accounts_for_are_a_hole(copy: Copy) -> None:
     assert copy.read()[1] == [(100, "expired"), (140, "expired"), (150, "expired")]
 
 
+@pytest.mark.parametrize("kind", ["gaps", "pruned"])
+@pytest.mark.parametrize(("start", "end"), [(20, 10), (-5, 3), (0, 2**70), (2**63, 2**63 + 5)])
+def test_gaps_that_cannot_be_are_refused(plain: Copy, kind: str, start: int, end: int) -> None:
+    plain.first[kind] = [{"start_offset": start, "end_offset": end}]
+    plain.save()
+    with pytest.raises(UsageError, match=r"is no manifest.*offsets \("):
+        plain.partitions()
+
+
 def test_what_older_versions_could_not_keep_is_told(copy: Copy) -> None:
     assert not any("0.25" in note for note in copy.partitions()[0].notes)
     copy.manifest["isolation_level"] = "read_uncommitted"

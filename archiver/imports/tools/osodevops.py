@@ -116,13 +116,10 @@ def _partition(
 def _covered(segment: Mapping[str, Any]) -> tuple[int, int]:
     """Return the offsets that a segment accounts for; before version 0.25 those of its first and last record."""
     first, last = segment.get("covered_start_offset"), segment.get("covered_end_offset")
-    found = (
+    return _checked(
         int(segment["start_offset"] if first is None else first),
         int(segment["end_offset"] if last is None else last) + 1,
     )
-    if not 0 <= found[0] < found[1] <= MOST_OFFSET:
-        raise ValueError(f"offsets {found}")
-    return found
 
 
 def _has_coverage(found: Mapping[str, Any]) -> bool:
@@ -133,11 +130,17 @@ def _has_coverage(found: Mapping[str, Any]) -> bool:
 def _left_out(found: Mapping[str, Any]) -> Iterator[Missing]:
     """Yield what the archive itself tells to be missing."""
     for one in found.get("gaps") or ():
-        why = "the archive's source had deleted them"
-        yield Missing(int(one["start_offset"]), int(one["end_offset"]), False, why)
+        first, until = _checked(int(one["start_offset"]), int(one["end_offset"]))
+        yield Missing(first, until, False, "the archive's source had deleted them")
     for one in found.get("pruned") or ():
-        why = "the archive's own retention has deleted them"
-        yield Missing(int(one["start_offset"]), int(one["end_offset"]) + 1, False, why)
+        first, until = _checked(int(one["start_offset"]), int(one["end_offset"]) + 1)
+        yield Missing(first, until, False, "the archive's own retention has deleted them")
+
+
+def _checked(first: int, until: int) -> tuple[int, int]:
+    if not 0 <= first < until <= MOST_OFFSET:
+        raise ValueError(f"offsets {(first, until)}")
+    return first, until
 
 
 def _unaccounted(segments: Sequence[tuple[int, int]], known: Sequence[Missing], *, is_whole: bool) -> Iterator[Missing]:
