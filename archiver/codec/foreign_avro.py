@@ -36,6 +36,7 @@ class AvroFile(NamedTuple):
     name: str  # in errors
     topic: str
     partition: int
+    release: Callable[[int], None] = lambda _: None  # called with the end of the bytes that are done
 
 
 class RecordFormat(NamedTuple):
@@ -61,6 +62,7 @@ def read_records(file: AvroFile, tool: RecordFormat) -> Iterator[Frame | Damaged
             if not block.is_empty:
                 yield from tool.decode(block, header, file)
             position = block.end
+            file.release(position)
         except CorruptSegmentError as error:
             end = _behind_sync(file.content, position, header.sync)
             yield DamagedInput(position, end, str(error))

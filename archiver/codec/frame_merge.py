@@ -4,6 +4,7 @@ Used by imports of formats whose files may overlap, or be missing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,15 +18,6 @@ NO_OFFSETS: Final = 0
 UNKNOWN_END: Final = 2**63 - 1  # above all offsets
 
 
-class MergedFile(NamedTuple):
-    """A file with records: no offset is below `first`, nor at or above `until`."""
-
-    path: Path
-    first: int
-    until: int
-    read: Callable[[], Iterator[Frame | DamagedInput]]
-
-
 class Missing(NamedTuple):
     """Offsets from `first` on and before `until` that have no record, unless a file has one. `is_damage`: they had one once."""
 
@@ -33,6 +25,16 @@ class Missing(NamedTuple):
     until: int
     is_damage: bool
     why: str
+
+
+class MergedFile(NamedTuple):
+    """A file with records: no offset is below `first`, nor at or above `until`. `read` may also yield what it finds to be missing, and more files."""
+
+    path: Path
+    first: int
+    until: int
+    read: "Callable[[], Iterator[Frame | DamagedInput | Missing | MergedFile]]"
+    is_confirmed: bool = True  # False: where another file has other records, that one is believed
 
 
 class MissingOffsets(NamedTuple):
@@ -51,14 +53,16 @@ _NO_RECORDS: Final = Frame(
 class _Open:
     """A file being read: its frame, and the next row of it."""
 
-    def __init__(self, file: MergedFile, missing: list[Missing]) -> None:
+    def __init__(self, file: MergedFile, missing: list[Missing], add: Callable[[MergedFile], None]) -> None:
         self.path = file.path
+        self.is_confirmed = file.is_confirmed
         self.frame = _NO_RECORDS
         self.row = 0
         self._file = file
         self._steps = file.read()
         self._next = file.first  # no offset is below
         self._missing = missing
+        self._add = add
         self._broken: list[DamagedInput] = []  # whose last offset is not known yet
         self._load()
 
@@ -88,6 +92,10 @@ class _Open:
         for step in self._steps:
             if isinstance(step, DamagedInput):
                 self._broken.append(step)
+            elif isinstance(step, Missing):
+                heappush(self._missing, step)
+            elif isinstance(step, MergedFile):
+                self._add(step)
             elif len(step):
                 offsets = step.column(Column.OFFSET)
                 if offsets[0] < self._next or offsets[-1] >= self._file.until or (offsets[1:] <= offsets[:-1]).any():
@@ -104,7 +112,7 @@ class _Open:
         """Report damages before an offset."""
         for one in self._broken:
             place = f"bytes {one.start} to {one.end} of {self.path}" if one.end else str(self.path)
-            self._missing.append(Missing(self._next, until, True, f"{place}: {one.reason}"))
+            heappush(self._missing, Missing(self._next, until, True, f"{place}: {one.reason}"))
         self._broken.clear()
 
 
@@ -112,8 +120,10 @@ class FileMerge:
     """One walk over the files of a partition. `missing`: what is known before."""
 
     def __init__(self, files: Sequence[MergedFile], missing: Sequence[Missing] = ()) -> None:
-        self._waiting = sorted(files, key=lambda one: (one.first, one.path), reverse=True)
+        self._waiting = [*files]
+        self._sort()
         self._missing = list(missing)
+        heapify(self._missing)
         self._open: list[_Open] = []
         self._position = 0
 
@@ -128,7 +138,7 @@ class FileMerge:
                 + [one.first for one in self._waiting[-1:]]
                 + [UNKNOWN_END]
             )
-            stop = int(np.searchsorted(lead.offsets, limit))
+            stop = self._before_gap(lead, int(np.searchsorted(lead.offsets, limit)))
             rows = min([stop - lead.row, *(_same_rows(lead, one, stop - lead.row) for one in same)])
             if not rows:
                 yield from self._contradiction(lead, same)
@@ -140,27 +150,49 @@ class FileMerge:
             yield taken
         yield from self._gaps(UNKNOWN_END)
 
+    def _sort(self) -> None:
+        self._waiting.sort(key=lambda one: (one.first, one.path), reverse=True)
+
+    def _add(self, file: MergedFile) -> None:
+        self._waiting.append(file)
+        self._sort()
+
     def _fill(self) -> bool:
         """Open the files that may have the next offset. Returns whether there is a record."""
         self._open = [one for one in self._open if one.refill()]
         while self._waiting and (not self._open or self._waiting[-1].first <= min(one.head for one in self._open)):
-            opened = _Open(self._waiting.pop(), self._missing)
+            opened = _Open(self._waiting.pop(), self._missing, self._add)
             if opened.refill():
                 self._open.append(opened)
         return bool(self._open)
 
     def _contradiction(self, lead: _Open, same: Sequence[_Open]) -> Iterator[MissingOffsets]:
         head = lead.head
+        doubtful = [one for one in (lead, *same) if not one.is_confirmed]
+        if 0 < len(doubtful) <= len(same):
+            for one in doubtful:
+                one.take(one.row + 1)
+            why = f"an unconfirmed record at offset {head} of {doubtful[0].path} is not the confirmed one, which is imported"
+            yield MissingOffsets(NO_OFFSETS, True, why)
+            return
         names = ", ".join(str(one.path) for one in same)
         for one in (lead, *same):
             one.take(one.row + 1)
         self._position = head + 1
         yield MissingOffsets(head + 1, True, f"offset {head} has other records in {lead.path} and {names}")
 
+    def _before_gap(self, lead: _Open, stop: int) -> int:
+        """Return the row before `stop` at which offsets jump over what is known to be missing; else `stop`."""
+        if not self._missing or self._missing[0].first > lead.offsets[stop - 1]:
+            return stop
+        row = max(lead.row + 1, int(np.searchsorted(lead.offsets, self._missing[0].first)))
+        jumps = np.flatnonzero(lead.offsets[row:stop] > lead.offsets[row - 1 : stop - 1] + 1)
+        return row + int(jumps[0]) if len(jumps) else stop
+
     def _gaps(self, head: int) -> Iterator[MissingOffsets]:
         """Yield what is missing between the position and the next record; then nothing is missing below."""
-        for one in sorted(one for one in self._missing if one.first < head):
-            self._missing.remove(one)
+        while self._missing and self._missing[0].first < head:
+            one = heappop(self._missing)
             until = min(one.until, head)
             if until == UNKNOWN_END or until <= self._position:
                 # No record follows, or other files have these records: what is missing is unknown.
@@ -170,7 +202,7 @@ class FileMerge:
             self._position = until
             yield MissingOffsets(until, one.is_damage, one.why)
             if head < one.until < UNKNOWN_END:
-                self._missing.append(one._replace(first=head))
+                heappush(self._missing, one._replace(first=head))
 
 
 def _same_rows(lead: _Open, other: _Open, most: int) -> int:

@@ -1,10 +1,11 @@
 """Decodes segment files of itadventurer/kafka-backup to frames. `archiver import kafka-backup` uses it.
 
 A segment is a file of records, and an index with an entry for each record that the tool has confirmed. After a kill, records
-without an entry may stand behind the last confirmed one, whole or cut. They come again behind them, or in the next file.
+without an entry may stand behind the last confirmed one, whole or cut. They should come again behind them, or in the next
+file: they are yielded apart, so that the caller can compare them, and take those that never came again.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from archiver.codec.kernels import kafka_backup as kernels
 NO_OFFSETS: Final = 0
 UNKNOWN_END: Final = -1
 _MOST_OFFSET: Final = 2**63 - 2
+_MOST_LEFTOVERS: Final = 16  # of one place: one for each kill
+_NO_INDEX: Final = np.empty(0, np.uint8)
 
 
 class DamagedSpan(NamedTuple):
@@ -28,6 +31,18 @@ class DamagedSpan(NamedTuple):
     is_confirmed: bool = True  # False: the tool had confirmed no record there
 
 
+class Leftovers(NamedTuple):
+    """Bytes of a segment file with records that the tool has not confirmed. Their offsets rise."""
+
+    start: int
+    end: int
+    first: int
+    last: int  # offset
+
+
+Found = Frame | DamagedSpan | Leftovers
+
+
 class StoredSegments:
     """Decodes the segment files of a partition, in their order.
 
@@ -37,12 +52,13 @@ class StoredSegments:
     def __init__(self) -> None:
         self.last = -1
         self.end = 0  # of the bytes that are decoded of the present file
+        self.problem = kernels.OK  # why reading ended before the end
         self._promised = -1  # the last offset in the index of the present file; -1: it has none that could be believed
         self._trusts_index = False
         self._table = np.empty((len(Column), MOST_FETCHED_ROWS), np.int64)
         self._headers = np.empty(kernels.FRAME_BYTES // 4, np.uint8)
 
-    def read(self, content: Bytes, index: Bytes, below: int = _MOST_OFFSET + 1) -> Iterator[Frame | DamagedSpan]:
+    def read(self, content: Bytes, index: Bytes, below: int = _MOST_OFFSET + 1) -> Iterator[Found]:
         """Yield the records and damages of a file, both with their first byte. A frame is valid until the next one is asked for.
 
         `below`: the first offset of the next file.
@@ -55,14 +71,15 @@ class StoredSegments:
             _last_offset(index, int(state[kernels.ENTRIES])),
             bool(state[kernels.ENTRIES]),
         )
+        state[kernels.STOPS] = self._trusts_index
         while True:
-            problem = yield from self._records(content, index, state)
+            yield from self.records(content, index, state)
             entry, entries, position = state[[kernels.ENTRY, kernels.ENTRIES, kernels.POSITION]].tolist()
             if entry == entries:
                 break
-            if problem == kernels.LEFTOVERS:
-                yield from self._leftovers(content, index, state, _entry(index, entry)[1])
-            elif problem == kernels.BAD_ENTRY:
+            if self.problem == kernels.LEFTOVERS:
+                yield from self._leftovers(content, state, _entry(index, entry)[1])
+            elif self.problem == kernels.BAD_ENTRY:
                 offset, begin, _ = _entry(index, entry)
                 is_cut = begin == position and offset > self.last  # the file of records, perhaps
                 self._leave_index(state, self._promised if is_cut else -1)
@@ -72,12 +89,13 @@ class StoredSegments:
             yield DamagedSpan(
                 position, len(content), self._promised + 1, "records of the index are missing at the end of the file"
             )
-        elif problem != kernels.OK:
-            until = NO_OFFSETS if self._trusts_index else UNKNOWN_END
-            yield DamagedSpan(position, len(content), until, "no whole record", is_confirmed=not self._trusts_index)
+        elif self._trusts_index:
+            yield from self._leftovers(content, state, len(content))
+        elif self.problem != kernels.OK:
+            yield DamagedSpan(position, len(content), UNKNOWN_END, "no whole record")
 
-    def _records(self, content: Bytes, index: Bytes, state: Longs) -> Generator[Frame | DamagedSpan, None, int]:
-        """Yield records up to a problem, which is returned."""
+    def records(self, content: Bytes, index: Bytes, state: Longs) -> Iterator[Frame]:
+        """Yield records up to a problem, which is kept."""
         while True:
             state[kernels.FLOOR] = self.last
             rows, problem = kernels.index_stored(content, index, self._table, self._headers, state)
@@ -89,23 +107,32 @@ class StoredSegments:
             if problem == kernels.NEEDS_ROOM:
                 self._headers = np.empty(int(state[kernels.NEEDED]), np.uint8)
             elif problem != kernels.OK or not rows:
-                return int(problem)
+                self.problem = int(problem)
+                return
 
-    def _leftovers(self, content: Bytes, index: Bytes, state: Longs, end: int) -> Iterator[Frame | DamagedSpan]:
-        """Yield the records before `end`, where that of the next index entry begins. Those that come again are left to it."""
-        inside = state.copy()
-        inside[kernels.END], inside[kernels.ENTRIES] = end, inside[kernels.ENTRY]
-        inside[kernels.CEILING] = min(int(inside[kernels.CEILING]), _entry(index, int(inside[kernels.ENTRY]))[0])
-        yield from self._records(content, index, inside)
+    def _leftovers(self, content: Bytes, state: Longs, end: int) -> Iterator[Found]:
+        """Yield where unconfirmed records are before `end`, and step over them. Where their offsets fall, others begin."""
+        inside, reader = _without_index(int(state[kernels.POSITION]), end), StoredSegments()
         state[kernels.POSITION] = end
+        for _ in range(_MOST_LEFTOVERS):
+            start, reader.last = int(inside[kernels.POSITION]), self.last
+            firsts = [int(frame.column(Column.OFFSET)[0]) for frame in reader.records(content, _NO_INDEX, inside)]
+            if firsts:
+                yield Leftovers(start, reader.end, firsts[0], reader.last)
+            if reader.problem != kernels.NOT_RISING or not firsts:
+                break
+        falls = reader.problem == kernels.NOT_RISING
+        if reader.end < end and (falls or end == len(content)):
+            why = "offsets of unconfirmed records fall" if falls else "no whole record"
+            yield DamagedSpan(reader.end, end, NO_OFFSETS, why, is_confirmed=falls)
 
-    def _behind_broken(self, content: Bytes, index: Bytes, state: Longs) -> Iterator[Frame | DamagedSpan]:
+    def _behind_broken(self, content: Bytes, index: Bytes, state: Longs) -> Iterator[Found]:
         """Continue behind an index entry whose record is not where it says."""
         entry, start = state[[kernels.ENTRY, kernels.POSITION]].tolist()
         offset, begin, length = _entry(index, entry)
         found = int(kernels.find_record(content, start + 1, begin + length, offset))
         if found >= 0:  # the entry for the first record after a kill may cover leftovers before it
-            yield from self._leftovers(content, index, state, found)
+            yield from self._leftovers(content, state, found)
             state[kernels.PASSED] = found - begin
             return
         good, is_good = kernels.next_entry(content, index, entry, int(state[kernels.ENTRIES]), self.last)
@@ -122,6 +149,20 @@ class StoredSegments:
     def _leave_index(self, state: Longs, promised: int) -> None:
         """Read on without the index, but for its last offset."""
         state[kernels.ENTRIES], self._promised, self._trusts_index = state[kernels.ENTRY], promised, False
+        state[kernels.STOPS] = 0
+
+
+def read_leftovers(content: Bytes, found: Leftovers) -> Iterator[Frame]:
+    """Yield the records of leftovers. A frame is valid until the next one is asked for."""
+    yield from StoredSegments().records(content, _NO_INDEX, _without_index(found.start, found.end))
+
+
+def _without_index(start: int, end: int) -> Longs:
+    """Return the state of a kernel that reads records one behind the other."""
+    state = np.zeros(kernels.STATE_SIZE, np.int64)
+    state[kernels.POSITION], state[kernels.END] = start, end
+    state[kernels.INDEXED], state[kernels.CEILING] = -1, _MOST_OFFSET + 1
+    return state
 
 
 def _entry(index: Bytes, entry: int) -> list[int]:

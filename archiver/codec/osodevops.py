@@ -22,7 +22,7 @@ _LZ4_MOST: Final = 255  # the most that a byte of an lz4 block expands to
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
 _CHUNK_ROWS: Final = 32 * 1024
 _MOST_RECORD_BYTES: Final = 256 * 1024 * 1024
-_MOST_LZ4_BYTES: Final = 1024 * 1024 * 1024  # one block is decompressed at once
+_MOST_LZ4_BYTES: Final = 256 * 1024 * 1024  # one block is decompressed at once
 
 _PROBLEMS: Final = {
     kernels.LENGTH_WRONG: "a record's length cannot be",
@@ -101,7 +101,9 @@ def _inflate_lz4(payload: Bytes) -> Bytes:
     size = int.from_bytes(payload[:_SIZE_BYTES].tobytes(), "little")
     block = payload[_SIZE_BYTES:]
     if len(payload) < _SIZE_BYTES or size > min(_MOST_LZ4_BYTES, _LZ4_MOST * len(block)):
-        raise BrokenSegmentError(f"an lz4 block of {len(block)} bytes that would expand to {size}")
+        raise BrokenSegmentError(
+            f"an lz4 block of {len(block)} bytes that would expand to {size}; {_MOST_LZ4_BYTES} is the most"
+        )
     body = np.empty(size, np.uint8)
     if cramjam.lz4.decompress_block_into(block.data, body.data, size) != size:
         raise BrokenSegmentError("an lz4 block of another size than it tells")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
 
 from archiver.errors import UsageError
@@ -16,6 +17,7 @@ from archiver.imports.filling.foreign_import import ForeignPartition
 from archiver.imports.filling.partition_fill import ImportHole
 from archiver.imports.tools.osodevops import find_partitions
 from tests.support.frames import records_of
+from tests.support.mapped_memory import resident_bytes
 from tests.support.records import Rec
 
 HERE = Path(__file__).parent / "osodevops-1"
@@ -209,6 +211,24 @@ def test_segments_with_a_right_checksum_around_wrong_records_are_damage(plain: C
     assert holes[-1] == (0 if name == "more bytes" else 150, "unreadable")  # 0: no record is missing
 
 
+def test_an_lz4_block_that_expands_to_too_much_is_left_out(tmp_path: Path) -> None:
+    """300 MiB, in a whole block of 1.2 MB."""
+    copy = Copy(tmp_path / "copy", "lz4")
+    size = 300 * 1024 * 1024
+    block = bytes(cramjam.lz4.compress_block(bytes(size), store_size=False))
+    rewritten(copy.segment(1), lambda _: struct.pack("<I", size) + block)
+    holes = [step for step in copy.partitions()[0].steps() if isinstance(step, ImportHole)]
+    assert (holes[2].until, f"would expand to {size}" in holes[2].why) == (150, True)
+
+
+def test_bytes_of_a_segment_that_are_read_take_no_memory(plain: Copy) -> None:
+    path = plain.segment(1)
+    bodies = (struct.pack("<qqiiH", 77, offset, -1, 2_000_000, 0) + bytes(2_000_000) for offset in range(140, 150))
+    rewritten(path, lambda _: b"".join(struct.pack("<I", len(body)) + body for body in bodies))
+    most = max(resident_bytes(path) for _ in plain.partitions()[0].steps())
+    assert most < path.stat().st_size // 2
+
+
 def test_a_bomb_is_left_out(tmp_path: Path) -> None:
     copy = Copy(tmp_path / "copy", "lz4")
     rewritten(copy.segment(1), lambda body: b"\xff\xff\xff\x3f" + body[4:])
@@ -222,6 +242,15 @@ def test_offsets_that_no_segment_accounts_for_are_a_hole(copy: Copy) -> None:
     copy.first["pruned"] = [{"start_offset": 140, "end_offset": 149}]
     copy.save()
     assert copy.read()[1] == [(100, "expired"), (140, "expired"), (150, "expired")]
+
+
+@pytest.mark.parametrize("kind", ["gaps", "pruned"])
+@pytest.mark.parametrize(("start", "end"), [(20, 10), (-5, 3), (0, 2**70), (2**63, 2**63 + 5)])
+def test_gaps_that_cannot_be_are_refused(plain: Copy, kind: str, start: int, end: int) -> None:
+    plain.first[kind] = [{"start_offset": start, "end_offset": end}]
+    plain.save()
+    with pytest.raises(UsageError, match=r"is no manifest.*offsets \("):
+        plain.partitions()
 
 
 def test_what_older_versions_could_not_keep_is_told(copy: Copy) -> None:
@@ -240,7 +269,13 @@ def test_what_older_versions_could_not_keep_is_told(copy: Copy) -> None:
 def test_other_folders_are_refused(copy: Copy) -> None:
     with pytest.raises(UsageError, match=r"has no manifest\.json.*: copy"):
         find_partitions([copy.path.parent], every)
-    texts = ("{", "[]", '{"backup_id": "b"}', '{"backup_id": "b", "topics": [{"name": "t", "partitions": [7]}]}')
+    texts = (
+        "{",
+        "[]",
+        '{"backup_id": "b"}',
+        '{"backup_id": "b", "topics": [{"name": "t", "partitions": [7]}]}',
+        '{"backup_id": "b", "topics": [{"name": "t", "partitions": [{"partition_id": Infinity, "segments": []}]}]}',
+    )
     for text in texts:
         (copy.path / "manifest.json").write_text(text)
         with pytest.raises(UsageError, match=r"manifest\.json: is no "):

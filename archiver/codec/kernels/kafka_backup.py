@@ -26,9 +26,10 @@ _NO_CREATE_TIME = -2
 OK, BAD_ENTRY, LEFTOVERS, NO_RECORD, NOT_RISING, NEEDS_ROOM = range(6)
 
 # Its state: the next byte and the end; the next index entry, their number, the offset of the one before, and how many bytes to
-# pass over at the beginning of its record; offsets must be above FLOOR and below CEILING; NEEDED: bytes of header room.
-POSITION, END, ENTRY, ENTRIES, INDEXED, PASSED, FLOOR, CEILING, NEEDED = range(9)
-STATE_SIZE = 9
+# pass over at the beginning of its record; offsets must be above FLOOR and below CEILING; NEEDED: bytes of header room; STOPS: 1 to
+# end behind the last record of the index.
+POSITION, END, ENTRY, ENTRIES, INDEXED, PASSED, FLOOR, CEILING, NEEDED, STOPS = range(10)
+STATE_SIZE = 10
 
 
 @inner
@@ -139,7 +140,7 @@ def index_stored(source: Bytes, index: Bytes, table: Longs, headers: Bytes, stat
                 problem = np.int64(LEFTOVERS if begin > start and not state[PASSED] else BAD_ENTRY)
                 break
             end = begin + length
-        elif start >= end:
+        elif start >= end or state[STOPS]:
             break
         after = _fill(source, start, end, row)
         if after < 0 or (is_indexed and (after != end or row[0] != offset)):

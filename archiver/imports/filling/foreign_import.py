@@ -33,6 +33,8 @@ class ForeignPartition:
     cluster_id: str = ""  # empty: the files have none
     notes: Sequence[str] = ()  # what a user should know; each is printed once
     positions: Mapping[str, int] = field(default_factory=dict)  # of consumer groups
+    problems: Sequence[str] = ()  # what is left out, beside holes
+    options: Sequence[str] = ()  # those that change what is imported
     details: Mapping[str, Any] = field(default_factory=dict)  # for the report in JSON; `steps` may fill it
 
 
@@ -89,7 +91,7 @@ class PlannedForeign:
 
     @property
     def problems(self) -> Sequence[str]:
-        return ()
+        return self.found.problems
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -138,7 +140,15 @@ def plan_foreign(
     for each in planned:
         for group, offset in each.found.positions.items():
             positions.setdefault(group, {}).setdefault(each.topic, {})[each.partition] = offset
-    return ImportPlan(kind=kind, cluster_id=cluster_id, partitions=planned, notes=[*notes], positions=positions)
+    options = dict.fromkeys(option for one in chosen for option in one.options)
+    return ImportPlan(
+        kind=kind,
+        cluster_id=cluster_id,
+        partitions=planned,
+        notes=[*notes],
+        positions=positions,
+        options=tuple(options),
+    )
 
 
 def _survey(found: ForeignPartition) -> InputSummary:

@@ -35,11 +35,12 @@ class ImportedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportNote:
-    """An import: its kind, the topic that it fills, and its input."""
+    """An import: its kind, the topic that it fills, its input, and the options that change what is imported."""
 
     kind: BoundedText
     topic: BoundedText
     files: tuple[Item[ImportedFile], ...]
+    options: tuple[Item[BoundedText], ...] = ()
 
 
 IMPORT_NOTES: Final = NoteKind(ImportNote, "an import", "bring its older version back")
@@ -65,10 +66,19 @@ def refuse_too_many_files(note: ImportNote) -> None:
 
 
 def is_same_import(archive: Archive, note: ImportNote) -> bool:
-    """Return whether an earlier import of the same input filled this topic; False: none did. Raises UsageError for another input."""
+    """Return whether an earlier import of the same input filled this topic; False: none did.
+
+    Raises UsageError for another input, or other options.
+    """
     noted = IMPORT_NOTES.at(archive, _stream(note.topic)).read()
     if noted is None:
         return False
+    if noted.options != note.options:
+        former = " ".join(noted.options) or "none of its own"
+        raise UsageError(
+            f"{note.topic}: an earlier import of this topic had other options ({former}); give the same ones to continue it, or"
+            " import into another name with --rename"
+        )
     if noted != note:
         changed = _changed(noted.files, note.files)
         raise UsageError(

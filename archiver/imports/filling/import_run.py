@@ -109,6 +109,7 @@ class ImportPlan:
     notes: Sequence[str]
     seen_ms: int | None = None  # when the topics were seen: their files are of one moment
     positions: GroupOffsets = field(default_factory=dict)
+    options: tuple[str, ...] = ()  # those that change what is imported
 
 
 @dataclass(slots=True, kw_only=True)
@@ -211,18 +212,22 @@ def _record(archive: Archive, plan: ImportPlan, topic: str) -> int:
 
 
 def _notes(plan: ImportPlan) -> list[ImportNote]:
-    """Describe the input of each topic."""
+    """Describe the input of each topic. Raises UsageError if a file cannot be read."""
     by_topic: dict[str, list[Path]] = {}
     for one in plan.partitions:
         by_topic.setdefault(one.topic, []).extend(one.files)
-    return [
-        ImportNote(
-            kind=plan.kind,
-            topic=topic,
-            files=tuple(describe_file(path, f"{path.parent.name}/{path.name}") for path in paths),
-        )
-        for topic, paths in by_topic.items()
-    ]
+    try:
+        return [
+            ImportNote(
+                kind=plan.kind,
+                topic=topic,
+                files=tuple(describe_file(path, f"{path.parent.name}/{path.name}") for path in paths),
+                options=plan.options,
+            )
+            for topic, paths in by_topic.items()
+        ]
+    except OSError as error:
+        raise UsageError(f"{error.filename or 'the input'}: cannot be read: {error.strerror}") from error
 
 
 def made_topic_id(cluster_id: str, topic: str) -> str:

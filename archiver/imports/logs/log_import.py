@@ -144,7 +144,15 @@ def plan_import(request: LogImportRequest, report: Callable[[str], None]) -> Imp
             )
         )
     skipped = [line for one in found for line in one.skipped]
-    return ImportPlan(kind=_KIND, cluster_id=cluster_id, partitions=chosen, notes=skipped, seen_ms=machine_now_ms())
+    return ImportPlan(
+        kind=_KIND,
+        cluster_id=cluster_id,
+        partitions=chosen,
+        notes=skipped,
+        seen_ms=machine_now_ms(),
+        options=(("--committed-only",) if request.committed_only else ())
+        + (("--undecided include",) if request.takes_undecided else ()),
+    )
 
 
 def _one_cluster(found: Sequence[LogDirectory], given: str) -> str:

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,6 +26,7 @@ _TRIVADIS: Final = (
 )
 _KEEP: Final = (re.compile(rf"(?:.*/)?{_NAME}/(?P<n>\d{{1,10}})/(?P=topic)-(?P=n)-(?P<first>\d{{19}})\.avro"),)
 TRIVADIS, KEEP = "trivadis", "kafka-data-keep"
+_ENDINGS: Final = {".avro", ".data"}
 LAYOUTS: Final = {TRIVADIS: _TRIVADIS, KEEP: _KEEP}
 
 _EXAMPLES: Final = {
@@ -58,23 +60,31 @@ def find_partitions(
     if empty_is_null and layout != TRIVADIS:
         raise UsageError(f"--empty-is-null belongs to --layout {TRIVADIS}: {layout} keeps nulls")
     found: dict[tuple[str, int], list[_Found]] = {}
+    others: list[Path] = []  # files of another name
     for source in sources:
         if not source.is_dir():
             raise UsageError(f"{source}: is no directory")
-        before = len(found)
+        matches = 0
         for path in sorted(one for one in source.resolve().rglob("*") if one.is_file()):
             match = next((one for pattern in LAYOUTS[layout] if (one := pattern.fullmatch(path.as_posix()))), None)
             if match:
                 first = match.groupdict().get("first")
                 key = match["topic"], int(match["n"])
                 found.setdefault(key, []).append(_Found(path, None if first is None else int(first)))
-        if len(found) == before:
+                matches += 1
+            elif path.suffix in _ENDINGS:
+                others.append(path)
+        if not matches:
             raise UsageError(f"{source}: has no file of layout {layout}, such as {_EXAMPLES[layout]}")
-    return [
+    chosen = [
         _partition(topic, number, files, layout, empty_is_null=empty_is_null)
         for (topic, number), files in sorted(found.items())
         if wanted(topic)
     ]
+    if others and chosen:
+        more = f" and {len(others) - 1} more files: these are no names" if len(others) > 1 else ": this is no name"
+        chosen[0] = replace(chosen[0], problems=[f"{others[0]}{more} of layout {layout}, and not imported"])
+    return chosen
 
 
 def _partition(
@@ -97,7 +107,14 @@ def _partition(
                 "%s-%s: %s header values are neither byte[] nor String, and stay serialized", topic, number, left()
             )
 
-    return ForeignPartition(topic=topic, partition=number, files=[one.path for one in files], steps=steps, notes=notes)
+    return ForeignPartition(
+        topic=topic,
+        partition=number,
+        files=[one.path for one in files],
+        steps=steps,
+        notes=notes,
+        options=["--empty-is-null"] if empty_is_null else (),
+    )
 
 
 def _tool(layout: str, *, empty_is_null: bool) -> tuple[RecordFormat, Callable[[], int]]:
@@ -121,7 +138,8 @@ def _first_offset(found: _Found, topic: str, partition: int, tool: RecordFormat,
 
 
 def _read(path: Path, topic: str, partition: int, tool: RecordFormat) -> Iterator[Frame | DamagedInput]:
-    file = AvroFile(MappedFile(path).content, str(path), topic, partition)
+    mapped = MappedFile(path)
+    file = AvroFile(mapped.content, str(path), topic, partition, mapped.release)
     try:
         yield from read_records(file, tool)
     except CorruptSegmentError as error:

@@ -73,6 +73,7 @@ def _partition(
         files=[one.path for one in files],
         steps=partial(_steps, name, files, begins, keeps_positions=keeps_positions),
         notes=[_NUMBERS],
+        options=["--keep-positions"] if keeps_positions else (),
         details={"file_begins": begins},
     )
 

@@ -4,6 +4,8 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -11,10 +13,11 @@ import numpy as np
 
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.codec.frame import Bytes, Column, Frame
-from archiver.codec.kafka_backup import UNKNOWN_END, DamagedSpan, StoredSegments
+from archiver.codec.frame_merge import MergedFile, Missing
+from archiver.codec.kafka_backup import UNKNOWN_END, DamagedSpan, Found, Leftovers, StoredSegments, read_leftovers
 from archiver.codec.kernels.kafka_backup import MAGIC
 from archiver.errors import UsageError
-from archiver.imports.filling.foreign_import import ForeignPartition
+from archiver.imports.filling.foreign_import import ForeignPartition, merged
 from archiver.imports.filling.mapped_file import MappedFile
 from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole
 
@@ -22,6 +25,8 @@ RECORDS: Final = "segment_partition_{:03}_from_offset_{:010}_records"
 INDEX: Final = "segment_partition_{:03}_from_offset_{:010}_index"
 PARTITION_INDEX: Final = "index_partition_{:03}"
 GROUPS: Final = "consumer_offsets_partition_{:03}"
+INCOMPLETE: Final = ".incomplete"  # is in the directory of an export until it has ended
+PARTIAL: Final = ".partial"  # the ending of its unfinished files
 _SEGMENT: Final = re.compile(r"segment_partition_(\d{3,10})_from_offset_(\d{10,19})_(records|index)")
 _LISTED: Final = re.compile(r"segment_partition_(\d{3,10})_from_offset_(\d{10,19})")
 _MOST_BYTES: Final = 64 * 1024 * 1024  # of a small file
@@ -51,6 +56,10 @@ def find_partitions(sources: Sequence[Path], wanted: Callable[[str], bool]) -> l
     for source in sources:
         if not source.is_dir():
             raise UsageError(f"{source}: is no directory; name the target.dir of a kafka-backup sink")
+        if (source / INCOMPLETE).exists() or any(source.glob(f"*/*{PARTIAL}")):
+            raise UsageError(
+                f"{source}: the export that wrote it has not ended; delete the directory, and run `archiver export kafka-backup` again"
+            )
         folders = {folder: _numbers(folder) for folder in sorted(source.iterdir()) if folder.is_dir()}
         if not any(folders.values()):
             raise UsageError(
@@ -68,6 +77,8 @@ def _numbers(folder: Path) -> Mapping[int, set[int]]:
     found: dict[int, set[int]] = {}
     for path in folder.iterdir():
         if name := _SEGMENT.fullmatch(path.name):
+            if int(name[2]) > _MOST_OFFSET:
+                raise UsageError(f"{path}: no offset is so high; if this is no file of kafka-backup, move it away")
             found.setdefault(int(name[1]), set()).add(int(name[2]))
     return found
 
@@ -99,8 +110,7 @@ def _partition(folder: Path, number: int, starts: set[int]) -> ForeignPartition:
 
 
 def _check_magic(path: Path) -> None:
-    with path.open("rb") as file:
-        magic = file.read(1)
+    magic = MappedFile(path).content[:1].tobytes()
     if magic not in {b"", bytes([MAGIC])}:
         raise UsageError(
             f"{path}: begins with byte {magic[0]}, and a file of kafka-backup with byte 1; if this file alone is damaged,"
@@ -124,8 +134,7 @@ def _listed_starts(path: Path, number: int) -> Iterator[int]:
 def _small_file(path: Path) -> bytes:
     if not path.is_file():
         return b""
-    with path.open("rb") as file:
-        return file.read(_MOST_BYTES)
+    return MappedFile(path).content[:_MOST_BYTES].tobytes()
 
 
 def _positions(path: Path) -> Mapping[str, int] | None:
@@ -135,7 +144,7 @@ def _positions(path: Path) -> Mapping[str, int] | None:
         return {}
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not all(type(one) is int and 0 <= one <= _MOST_OFFSET for one in found.values()):
         return None
@@ -143,30 +152,39 @@ def _positions(path: Path) -> Mapping[str, int] | None:
 
 
 def _steps(segments: Sequence[_Segment], broken_groups: Path | None) -> Iterator[Frame | ImportHole]:
-    """Read the segments of a partition in order."""
-    stored, position = StoredSegments(), 0
-    for number, segment in enumerate(segments):
-        following = segments[number + 1].start if number + 1 < len(segments) else None
-        for found in _read(segment, stored, _MOST_OFFSET + 1 if following is None else following):
-            if isinstance(found, DamagedSpan):
-                if found.is_confirmed or following is None:  # what was not confirmed came again in the next file
-                    hole = _hole(found, segment, following, position)
-                    position = max(position, hole.until)
-                    stored.last = max(stored.last, position - 1)
-                    yield hole
-                continue
-            first, last = found.column(Column.OFFSET)[[0, -1]].tolist()
-            if position == 0 < first:
-                yield ImportHole(first, HoleCause.EXPIRED, "the files begin here")
-            position = last + 1
-            yield found
+    """Read the segments of a partition in order, and merge the records that the tool has not confirmed."""
+    confirmed = MergedFile(segments[0].records, 0, _MOST_OFFSET + 1, partial(_confirmed, segments))
+    yield from merged([confirmed], [])
     if broken_groups is not None:
         yield ImportHole(
             NO_OFFSETS, HoleCause.UNREADABLE, f"{broken_groups} is damaged: positions of groups are left out"
         )
 
 
-def _read(segment: _Segment, stored: StoredSegments, below: int) -> Iterator[Frame | DamagedSpan]:
+def _confirmed(segments: Sequence[_Segment]) -> Iterator[Frame | Missing | MergedFile]:
+    """Yield the confirmed records, what is missing, and where others are."""
+    stored, position = StoredSegments(), 0
+    for segment, after in zip_longest(segments, segments[1:]):
+        following = None if after is None else after.start
+        for found in _read(segment, stored, _MOST_OFFSET + 1 if following is None else following):
+            if isinstance(found, DamagedSpan):
+                if found.is_confirmed or following is None:  # what was not confirmed came again in the next file
+                    hole = _missing(found, segment, following, position)
+                    position = max(position, hole.until)
+                    stored.last = max(stored.last, position - 1)
+                    yield hole
+            elif isinstance(found, Leftovers):
+                read = partial(_read_leftovers, segment.records, found)
+                yield MergedFile(segment.records, found.first, found.last + 1, read, is_confirmed=False)
+            else:
+                first, last = found.column(Column.OFFSET)[[0, -1]].tolist()
+                if position == 0 < first:
+                    yield Missing(0, first, False, "the files begin here")
+                position = last + 1
+                yield found
+
+
+def _read(segment: _Segment, stored: StoredSegments, below: int) -> Iterator[Found]:
     if not segment.records.is_file():
         yield DamagedSpan(0, 0, UNKNOWN_END, "the file is missing")
         return
@@ -177,11 +195,15 @@ def _read(segment: _Segment, stored: StoredSegments, below: int) -> Iterator[Fra
         records.release(stored.end)
 
 
-def _hole(found: DamagedSpan, segment: _Segment, following: int | None, position: int) -> ImportHole:
+def _read_leftovers(path: Path, found: Leftovers) -> Iterator[Frame]:
+    yield from read_leftovers(MappedFile(path).content, found)
+
+
+def _missing(found: DamagedSpan, segment: _Segment, following: int | None, position: int) -> Missing:
     """Return what is left out because of damage: offsets from `position` on, but none of the following file."""
     if found.until == UNKNOWN_END:
         until = NO_OFFSETS if following is None else following
     else:
         until = found.until if following is None else min(found.until, following)
     where = f"bytes {found.start:,} to {found.end:,} of {segment.records}" if found.end else str(segment.records)
-    return ImportHole(until if until > position else NO_OFFSETS, HoleCause.UNREADABLE, f"{where}: {found.why}")
+    return Missing(position, max(until, position), True, f"{where}: {found.why}")

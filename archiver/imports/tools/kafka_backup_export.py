@@ -1,6 +1,6 @@
 """Exports topics of the archive as a target directory of itadventurer/kafka-backup, which its source connector restores.
 
-Files are written under temporary names. A partition's index of segments comes last: without it the tool reads none of them.
+Files are written under temporary names, and the directory has a file `.incomplete` until the end. A partition's index of segments comes last: without it the tool reads none of them.
 """
 
 import json
@@ -23,12 +23,11 @@ from archiver.config.model import IndexUse
 from archiver.errors import CorruptSegmentError, UsageError
 from archiver.groups.log.lives import AMBIGUOUS
 from archiver.groups.positions.archived_position import ArchivedPosition, State
-from archiver.imports.tools.kafka_backup import GROUPS, INDEX, PARTITION_INDEX, RECORDS
+from archiver.imports.tools.kafka_backup import GROUPS, INCOMPLETE, INDEX, PARTIAL, PARTITION_INDEX, RECORDS
 
 SEGMENT_BYTES: Final = 1024**3  # as the tool's
 _BUFFER_BYTES: Final = 4 * 1024 * 1024
 _MAGIC: Final = bytes([kernels.MAGIC])
-_PARTIAL: Final = ".partial"
 ReportProblem = Callable[[str], None]
 
 
@@ -79,11 +78,12 @@ def run_export(
         topic = find_topic(archive, name, use=use, report_problem=result.problems.append)
         result.notes += topic.notes
         folder = request.target / name
-        folder.mkdir()
+        _make_folder(folder)
         for number in partition_numbers(topic):
             report(f"exporting {name}-{number}")
             groups = _groups(topic, number, positions, result.problems.append)
             result.partitions.append(_export(archive, topic, number, folder, groups, request, result.problems.append))
+    (request.target / INCOMPLETE).unlink()
     return result
 
 
@@ -92,8 +92,18 @@ def _make_empty(target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):
             raise UsageError(f"{target}: is not empty; name a new or an empty directory")
+        (target / INCOMPLETE).touch()
     except OSError as error:
         raise UsageError(f"{target}: is no directory that can be written to: {error.strerror}") from error
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: cannot be made: {error.strerror}; delete the directory, and run it again"
+        ) from error
 
 
 def _groups(
@@ -191,7 +201,7 @@ class _PartitionWriter:
 
 
 def _partial(path: Path) -> Path:
-    return path.with_name(path.name + _PARTIAL)
+    return path.with_name(path.name + PARTIAL)
 
 
 def _write(path: Path, content: bytes) -> None:

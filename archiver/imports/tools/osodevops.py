@@ -45,7 +45,7 @@ def _partitions(source: Path, wanted: Callable[[str], bool]) -> Iterator[Foreign
             name = str(topic["name"])
             for number, found in _numbered(topic) if wanted(name) else ():
                 yield _partition(source, prefix, cluster, name, number, found, reads_committed=reads_committed)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(f"{source / _MANIFEST}: is no manifest of osodevops/kafka-backup ({error!r})") from error
 
 
@@ -68,7 +68,7 @@ def _read_manifest(source: Path) -> Any:  # noqa: ANN401 - its parts are checked
     if path.stat().st_size > _MOST_MANIFEST_BYTES:
         raise UsageError(f"{path}: is too large for a manifest")
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(MappedFile(path).content.tobytes())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is no JSON: {error}") from error
 
@@ -116,13 +116,10 @@ def _partition(
 def _covered(segment: Mapping[str, Any]) -> tuple[int, int]:
     """Return the offsets that a segment accounts for; before version 0.25 those of its first and last record."""
     first, last = segment.get("covered_start_offset"), segment.get("covered_end_offset")
-    found = (
+    return _checked(
         int(segment["start_offset"] if first is None else first),
         int(segment["end_offset"] if last is None else last) + 1,
     )
-    if not 0 <= found[0] < found[1] <= MOST_OFFSET:
-        raise ValueError(f"offsets {found}")
-    return found
 
 
 def _has_coverage(found: Mapping[str, Any]) -> bool:
@@ -133,11 +130,17 @@ def _has_coverage(found: Mapping[str, Any]) -> bool:
 def _left_out(found: Mapping[str, Any]) -> Iterator[Missing]:
     """Yield what the archive itself tells to be missing."""
     for one in found.get("gaps") or ():
-        why = "the archive's source had deleted them"
-        yield Missing(int(one["start_offset"]), int(one["end_offset"]), False, why)
+        first, until = _checked(int(one["start_offset"]), int(one["end_offset"]))
+        yield Missing(first, until, False, "the archive's source had deleted them")
     for one in found.get("pruned") or ():
-        why = "the archive's own retention has deleted them"
-        yield Missing(int(one["start_offset"]), int(one["end_offset"]) + 1, False, why)
+        first, until = _checked(int(one["start_offset"]), int(one["end_offset"]) + 1)
+        yield Missing(first, until, False, "the archive's own retention has deleted them")
+
+
+def _checked(first: int, until: int) -> tuple[int, int]:
+    if not 0 <= first < until <= MOST_OFFSET:
+        raise ValueError(f"offsets {(first, until)}")
+    return first, until
 
 
 def _unaccounted(segments: Sequence[tuple[int, int]], known: Sequence[Missing], *, is_whole: bool) -> Iterator[Missing]:
@@ -154,6 +157,8 @@ def _unaccounted(segments: Sequence[tuple[int, int]], known: Sequence[Missing], 
 def _read(path: Path) -> Iterator[Frame | DamagedInput]:
     mapped = MappedFile(path)
     try:
-        yield from read_segment(mapped.content)
+        for frame in read_segment(mapped.content):
+            mapped.release_all()
+            yield frame
     except BrokenSegmentError as error:
         yield DamagedInput(0, len(mapped.content), str(error))

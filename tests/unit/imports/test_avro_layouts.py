@@ -13,6 +13,7 @@ from archiver.errors import UsageError
 from archiver.imports.filling.partition_fill import ImportHole
 from archiver.imports.tools.avro_layouts import KEEP, TRIVADIS, find_partitions
 from tests.support.frames import records_of
+from tests.support.mapped_memory import resident_bytes
 from tests.support.records import Headers, Rec
 
 SYNC = b"0123456789abcdef"
@@ -274,6 +275,34 @@ def test_other_files_are_refused(files: Folder, tmp_path: Path) -> None:
     files.write(1, avro(other, [rec(1)]))
     with pytest.raises(UsageError, match=f"its schema is not that of --layout {files.layout}"):
         files.read()
+
+
+def test_several_folders_may_have_the_same_partition(files: Folder, tmp_path: Path) -> None:
+    files.write(0, [rec(0), rec(1)])
+    second = Folder(tmp_path / "second", files.layout)
+    second.write(2, [rec(2)])
+    (found,) = find_partitions([files.path, second.path], every, layout=files.layout, empty_is_null=False)
+    read = [one for step in found.steps() if not isinstance(step, ImportHole) for one in records_of(step)]
+    assert (read, found.problems) == ([rec(0), rec(1), rec(2)], ())
+
+
+def test_files_of_another_name_are_reported(files: Folder) -> None:
+    files.write(0, [rec(0)])
+    for name in ("orders-0-7.avro", "more.data", "notes.txt"):
+        (files.path / name).write_bytes(b"")
+    (found,) = find_partitions([files.path], every, layout=files.layout, empty_is_null=False)
+    (problem,) = found.problems
+    assert problem.endswith(
+        f"/more.data and 1 more files: these are no names of layout {files.layout}, and not imported"
+    )
+
+
+def test_bytes_that_are_read_take_no_memory(files: Folder) -> None:
+    content = avro(files.layout, [rec(offset, value=bytes(100_000)) for offset in range(300)], codec="null")
+    file = files.write(0, content)
+    (found,) = find_partitions([files.path], every, layout=files.layout, empty_is_null=False)
+    most = max(resident_bytes(file) for _ in found.steps())
+    assert most < len(content) // 4
 
 
 def test_damaged_files_never_crash_nor_stop_the_others(files: Folder, seed: int) -> None:

@@ -14,6 +14,7 @@ from archiver.errors import UsageError
 from archiver.groups.positions.snapshots import SnapshotReader
 from archiver.imports.filling.foreign_import import ForeignPartition, plan_foreign
 from archiver.imports.filling.import_run import ImportRequest, ImportResult, run_import
+from archiver.imports.filling.mapped_file import MappedFile
 from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole
 from tests.support.frames import frame_of
 from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
@@ -145,6 +146,33 @@ def test_other_input_does_not_continue_an_import(site: Site) -> None:
     with pytest.raises(UsageError, match="filled this topic from other input"):
         site.run(site.partition(STEPS))
     site.run(site.partition(STEPS), renames={"orders": "orders.other"})
+
+
+def test_files_that_cannot_be_read_end_their_partition_alone(site: Site) -> None:
+    def steps() -> Iterator[Frame]:
+        yield records(0, 1)
+        MappedFile(site.folder)
+
+    broken = ForeignPartition(topic="orders", partition=0, files=[site.file], steps=steps)
+    first, second = site.run(broken, site.partition(STEPS, partition=1)).partitions
+    assert "cannot be read: Is a directory" in first.error
+    assert (first.written.records, second.error, second.written.records) == (2, "", 7)
+
+
+def test_an_input_that_cannot_be_read_is_refused(site: Site) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        site.run(site.partition(STEPS, files=[site.folder]))
+    assert not site.store.objects
+
+
+def test_other_options_do_not_continue_an_import(site: Site) -> None:
+    site.run(site.partition(STEPS, options=["--way a"]))
+    before = dict(site.store.objects)
+    for options in ([], ["--way b"]):
+        with pytest.raises(UsageError, match=r"had other options \(--way a\)"):
+            site.run(site.partition(STEPS, options=options))
+    assert site.store.objects == before
+    site.run(site.partition(STEPS, options=["--way a"]))
 
 
 def test_frames_are_asked_for_one_by_one(site: Site) -> None:

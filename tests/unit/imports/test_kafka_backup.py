@@ -106,12 +106,46 @@ def test_a_tool_that_was_killed_appends_behind_leftovers(folder: KafkaBackupFold
         assert read(folder) == (recs(0, 9), [])
 
 
-def test_of_a_record_that_came_again_the_confirmed_one_is_read(folder: KafkaBackupFolder) -> None:
-    first = Segment(0).add(*recs(0, 3)).add(rec(3, b"other"), confirmed=False)
-    folder.write("orders", 0, first, Segment(3).add(*recs(3, 9)))
-    assert read(folder) == (recs(0, 9), [])
-    folder.write("orders", 0, first.add(*recs(3, 9)), Segment(9).add(rec(9)))
-    assert read(folder)[0][:9] == recs(0, 9)
+def test_a_record_that_came_again_as_another_is_reported_and_the_confirmed_one_read(folder: KafkaBackupFolder) -> None:
+    for again in ([Segment(3).add(*recs(3, 9))], []):
+        first = Segment(0).add(*recs(0, 3)).add(rec(3, b"other"), rec(4), confirmed=False)
+        folder.write("orders", 0, first.add(*([] if again else recs(3, 9))), *again)
+        records, ((until, why),) = read(folder)
+        assert (records, until) == (recs(0, 9), 0)
+        assert why.startswith("an unconfirmed record at offset 3 of ")
+
+
+def test_unconfirmed_records_that_never_came_again_are_read(folder: KafkaBackupFolder) -> None:
+    def killed() -> Segment:
+        return Segment(0).add(*recs(0, 3)).add(*recs(3, 6), confirmed=False)
+
+    folder.write("orders", 0, killed(), Segment(3).add(rec(3)))
+    assert read(folder) == (recs(0, 6), [])
+    folder.write("orders", 0, killed().add(rec(3)))
+    assert read(folder) == (recs(0, 6), [])
+    folder.write("orders", 0, killed().add(rec(3), rec(5), rec(8)))
+    assert read(folder) == ([*recs(0, 6), rec(8)], [])
+    folder.write("orders", 0, killed(), Segment(3).add(rec(3), rec(8)), Segment(9).add(rec(9)))
+    assert read(folder) == ([*recs(0, 6), *recs(8, 10)], [])
+
+
+def test_a_tool_that_was_killed_twice_leaves_two_rows_of_records(folder: KafkaBackupFolder) -> None:
+    for last in ([rec(3)], []):
+        segment = Segment(0).add(*recs(0, 3)).add(*recs(3, 6), *recs(3, 8), confirmed=False).add(*last)
+        folder.write("orders", 0, segment, Segment(9).add(rec(9)))
+        assert read(folder) == ([*recs(0, 8), rec(9)], [])
+    folder.write("orders", 0, Segment(0).add(*recs(0, 3)).add(*[rec(3)] * 20, confirmed=False), Segment(3).add(rec(3)))
+    records, ((until, why),) = read(folder)
+    assert (records, until) == (recs(0, 4), 0)
+    assert why.endswith("offsets of unconfirmed records fall")
+
+
+def test_unconfirmed_records_fill_the_place_of_a_missing_file(folder: KafkaBackupFolder) -> None:
+    first = Segment(0).add(*recs(0, 3)).add(*recs(3, 6), confirmed=False)
+    folder.write("orders", 0, first, Segment(3).add(*recs(3, 9)), Segment(9).add(rec(9)))
+    (folder.path / "orders" / "segment_partition_000_from_offset_0000000003_records").unlink()
+    records, ((until, _),) = read(folder)
+    assert (records, until) == ([*recs(0, 6), rec(9)], 9)
 
 
 def test_offsets_that_fall_are_damage(folder: KafkaBackupFolder) -> None:
@@ -217,6 +251,8 @@ def test_broken_positions_of_groups_are_reported(folder: KafkaBackupFolder) -> N
     ((until, why),) = read(folder)[1]
     assert until == 0
     assert "positions of groups are left out" in why
+    (folder.path / "orders" / "consumer_offsets_partition_000").write_bytes(b"[" * 200_000)
+    assert "positions of groups are left out" in read(folder)[1][0][1]
     (folder.path / "orders" / "consumer_offsets_partition_000").write_bytes(b"")
     assert read(folder)[1] == []
 
@@ -231,6 +267,10 @@ def test_wrong_input_is_refused(folder: KafkaBackupFolder) -> None:
     with pytest.raises(UsageError, match="begins with byte 2"):
         only(folder)
     assert find_partitions([folder.path], lambda topic: topic != "orders") == []
+    records = folder.path / "orders" / f"segment_partition_000_from_offset_{2**63 - 1}_records"
+    records.write_bytes(b"\x01")
+    with pytest.raises(UsageError, match="no offset is so high"):
+        only(folder)
 
 
 def test_broken_files_lose_nothing_silently(folder: KafkaBackupFolder, seed: int) -> None:

@@ -15,10 +15,10 @@ from archiver.groups.positions.snapshots import SnapshotReader
 from archiver.imports.filling.foreign_import import ForeignPartition, plan_foreign
 from archiver.imports.filling.import_run import ImportRequest, run_import
 from archiver.imports.tools import kafka_backup_export
-from archiver.imports.tools.kafka_backup import find_partitions
+from archiver.imports.tools.kafka_backup import RECORDS, find_partitions
 from archiver.imports.tools.kafka_backup_export import ExportRequest, ExportResult, run_export
 from tests.support.frames import frame_of
-from tests.support.import_sites import ARCHIVE, small_sink
+from tests.support.import_sites import ARCHIVE, Died, small_sink
 from tests.support.kafka_backup_files import KafkaBackupFolder, Segment, all_kinds, read_topic
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec, generate
@@ -149,6 +149,38 @@ def test_damage_is_reported_and_the_rest_is_written(site: Site) -> None:
     found = site.export()
     assert read_topic(site.target / "orders", 0) == [*all_kinds()[:2], *all_kinds()[4:]]
     assert len(found.problems) == 1
+
+
+@pytest.mark.parametrize("dies_at", [1, 2])
+def test_the_files_of_a_killed_export_are_refused(site: Site, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
+    """Also between two partitions, when all files have their names."""
+    site.fill_with(all_kinds(), partition=1)
+    left = dies_at
+
+    def die(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kafka_backup_export, "_groups", die)
+        patched.setattr(kafka_backup_export, "_export", lambda *_: None)
+        with pytest.raises(Died):
+            site.export()
+    site.target.joinpath("orders", RECORDS.format(0, 0)).write_bytes(b"\x01")
+    with pytest.raises(UsageError, match="has not ended"):
+        find_partitions([site.target], lambda _: True)
+
+
+def test_an_export_that_has_ended_leaves_nothing_beside_its_files(site: Site) -> None:
+    site.fill_with(all_kinds(), partition=1)
+    site.export()
+    assert [path.name for path in site.target.iterdir()] == ["orders"]
+    assert len(find_partitions([site.target], lambda _: True)) == 2
+    (site.target / "orders" / "index_partition_000.partial").touch()
+    with pytest.raises(UsageError, match="has not ended"):
+        find_partitions([site.target], lambda _: True)
 
 
 def test_what_is_there_is_not_touched(site: Site) -> None:

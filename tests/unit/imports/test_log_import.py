@@ -184,6 +184,13 @@ def test_a_shard_without_partitions_is_no_dry_run(site: Site) -> None:
     assert next(import_lines(dry)).split()[:4] == ["topic", "partition", "offsets", "files"]
 
 
+def test_options_that_change_what_is_imported_must_stay(site: Site) -> None:
+    site.run()
+    for options in ({"committed_only": True}, {"takes_undecided": True}):
+        with pytest.raises(UsageError, match="had other options"):
+            site.run(**options)
+
+
 def remove_logs(site: Site) -> None:
     for one in (site.first, site.second):
         (one.path / "orders-0" / f"{0:020}.log").unlink()
