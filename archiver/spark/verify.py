@@ -100,9 +100,7 @@ def run_verify(
         level=level,
         listing=listing,
         checked=sum(report.examined for report in examined),
-        compared=None
-        if plan is None or (plan.problems and not plan.tasks)
-        else sum(report.examined for report in compared),
+        compared=sum(report.examined for report in compared) if plan is not None and plan.compares else None,
         # The same damage may be found more than once.
         problems=list(
             dict.fromkeys([*listing.problems, *unarchived, *control, *(() if plan is None else plan.problems), *found])
