@@ -17,7 +17,7 @@ from tests.support.round_trip import KEEP_ALL
 _BURST = 60  # records at once, at most
 _BIG_BYTES = 1_000_000
 _FLUSH_S = 20.0
-_JOIN_S = 60.0
+_JOIN_S = 180.0
 
 
 class Style(Enum):
