@@ -39,7 +39,7 @@ class VerifyResult:
     level: Level
     listing: ListingReport
     checked: int  # objects that were read
-    compared: int | None  # Kafka's records that were compared with the archive; None: not requested, or not possible
+    compared: int | None  # Kafka's records that were compared with the archive; None: not requested
     problems: Sequence[str]
     notes: Sequence[str]
     errors: Sequence[Findings]
@@ -100,7 +100,7 @@ def run_verify(
         level=level,
         listing=listing,
         checked=sum(report.examined for report in examined),
-        compared=sum(report.examined for report in compared) if plan is not None and plan.compares else None,
+        compared=None if plan is None else sum(report.examined for report in compared),
         # The same damage may be found more than once.
         problems=list(
             dict.fromkeys([*listing.problems, *unarchived, *control, *(() if plan is None else plan.problems), *found])

@@ -54,11 +54,6 @@ class ComparePlan:
     notes: Sequence[str]
     errors: Sequence[Findings]  # of topics and partitions that brokers refused to describe
 
-    @property
-    def compares(self) -> bool:
-        """Whether records can be compared at all."""
-        return bool(self.tasks) or not self.problems
-
 
 async def plan_compare(
     config: ArchiverConfig,
