@@ -102,7 +102,10 @@ def test_an_instance_tells_once_of_a_store_that_lets_nobody_in(
             eventually(lambda: found.total("archiver_records_total", topic=topic) == 40)
             eventually(found.is_ready)
             eventually(lambda: "the store works again" in warnings_of(found, "")[-1])
-            assert len(warnings_of(found, "")) - before == 2
+            lines = [
+                line for line in warnings_of(found, "") if "before stays" not in line
+            ]  # cleaning up may fail once, too
+            assert len(lines) - before == 2
 
 
 def test_the_age_grows_while_the_broker_is_away(
