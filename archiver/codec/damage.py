@@ -1,6 +1,8 @@
 """DamagedInput: bytes of another tool's file that its decoder could not read. Decoders yield it among the frames."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+NO_OFFSETS: Final = 0  # `until` of damage that is only reported: which offsets are missing, if any, is unknown
 
 
 class DamagedInput(NamedTuple):

@@ -10,11 +10,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from archiver.codec.damage import DamagedInput
+from archiver.codec.damage import NO_OFFSETS, DamagedInput
 from archiver.codec.frame import Column, Frame, Longs
 from archiver.codec.kernels.foreign_avro import count_same_rows
 
-NO_OFFSETS: Final = 0
 UNKNOWN_END: Final = 2**63 - 1  # above all offsets
 
 

@@ -11,12 +11,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from archiver.codec.batch import MOST_FETCHED_ROWS
+from archiver.codec.damage import NO_OFFSETS
 from archiver.codec.frame import Bytes, Column, Frame, Longs
 from archiver.codec.kernels import kafka_backup as kernels
 
-NO_OFFSETS: Final = 0
 UNKNOWN_END: Final = -1
-_MOST_OFFSET: Final = 2**63 - 2
 _MOST_LEFTOVERS: Final = 16  # of one place: one for each kill
 _NO_INDEX: Final = np.empty(0, np.uint8)
 
@@ -58,7 +57,7 @@ class StoredSegments:
         self._table = np.empty((len(Column), MOST_FETCHED_ROWS), np.int64)
         self._headers = np.empty(kernels.FRAME_BYTES // 4, np.uint8)
 
-    def read(self, content: Bytes, index: Bytes, below: int = _MOST_OFFSET + 1) -> Iterator[Found]:
+    def read(self, content: Bytes, index: Bytes, below: int = kernels.MOST_OFFSET + 1) -> Iterator[Found]:
         """Yield the records and damages of a file, both with their first byte. A frame is valid until the next one is asked for.
 
         `below`: the first offset of the next file.
@@ -161,7 +160,7 @@ def _without_index(start: int, end: int) -> Longs:
     """Return the state of a kernel that reads records one behind the other."""
     state = np.zeros(kernels.STATE_SIZE, np.int64)
     state[kernels.POSITION], state[kernels.END] = start, end
-    state[kernels.INDEXED], state[kernels.CEILING] = -1, _MOST_OFFSET + 1
+    state[kernels.INDEXED], state[kernels.CEILING] = -1, kernels.MOST_OFFSET + 1
     return state
 
 
@@ -175,4 +174,4 @@ def _entry(index: Bytes, entry: int) -> list[int]:
 def _last_offset(index: Bytes, entries: int) -> int:
     """Return the offset of the last index entry; -1 if there is none, or if it cannot be one."""
     offset = _entry(index, entries - 1)[0] if entries else -1
-    return offset if offset <= _MOST_OFFSET else -1
+    return offset if offset <= kernels.MOST_OFFSET else -1

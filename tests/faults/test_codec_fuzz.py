@@ -4,17 +4,10 @@ Compiled; uncompiled, where numpy refuses an index outside (and we a negative on
 compiled with bounds checks. The last two run in processes of their own.
 """
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.support import codec_fuzz
 
-REPOSITORY = Path(__file__).parents[2]
 KINDS = tuple(codec_fuzz.KINDS)
 # Of each 5,000: batches and containers are what a stranger gives us, frames only we make.
 SHARES = {"batches": 0.5, "containers": 0.4, "frames": 0.1}
@@ -46,7 +39,7 @@ def test_compiled_long(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_watched(kind: str, seed: int) -> None:
     """Those with bounds checks take half a minute to compile, and see the same as these."""
-    check_outcomes(run_apart(kind, "NUMBA_DISABLE_JIT", seed, 1000), 1000)
+    check_outcomes(codec_fuzz.run_apart(codec_fuzz.__name__, kind, "NUMBA_DISABLE_JIT", seed, 1000), 1000)
 
 
 @pytest.mark.long
@@ -54,13 +47,4 @@ def test_watched(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("switch", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
 def test_watched_long(kind: str, switch: str, seed: int) -> None:
-    check_outcomes(run_apart(kind, switch, seed + 1, 20_000), 20_000)
-
-
-def run_apart(kind: str, switch: str, seed: int, count: int) -> dict[str, int]:
-    command = [sys.executable, "-m", "tests.support.codec_fuzz", kind, str(seed), str(count)]
-    environment = {**os.environ, switch: "1"}
-    done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    outcomes: dict[str, int] = json.loads(done.stdout)
-    return outcomes
+    check_outcomes(codec_fuzz.run_apart(codec_fuzz.__name__, kind, switch, seed + 1, 20_000), 20_000)

@@ -3,17 +3,10 @@
 Compiled; uncompiled, where numpy refuses an index outside; compiled with bounds checks. The last two run in processes of their own.
 """
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from tests.support import import_fuzz
+from tests.support import codec_fuzz, import_fuzz
 
-REPOSITORY = Path(__file__).parents[2]
 KINDS = tuple(import_fuzz.KINDS)
 COUNTS = {"sets": 1_000, "logs": 40}  # in each run
 LONG = {"sets": 85_000, "logs": 15_000}
@@ -47,20 +40,11 @@ def test_compiled_long(kind: str, seed: int) -> None:
 
 def test_watched(seed: int) -> None:
     """Message sets, which kernels index; those with bounds checks take long to compile, and see the same as these."""
-    check_outcomes(run_apart("sets", "NUMBA_DISABLE_JIT", seed, 150), 150)
+    check_outcomes(codec_fuzz.run_apart(import_fuzz.__name__, "sets", "NUMBA_DISABLE_JIT", seed, 150), 150)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("switch", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
 def test_watched_long(switch: str, seed: int) -> None:
-    check_outcomes(run_apart("sets", switch, seed + 1, 5_000), 5_000)
-
-
-def run_apart(kind: str, switch: str, seed: int, count: int) -> dict[str, int]:
-    command = [sys.executable, "-m", "tests.support.import_fuzz", kind, str(seed), str(count)]
-    environment = {**os.environ, switch: "1"}
-    done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    outcomes: dict[str, int] = json.loads(done.stdout)
-    return outcomes
+    check_outcomes(codec_fuzz.run_apart(import_fuzz.__name__, "sets", switch, seed + 1, 5_000), 5_000)

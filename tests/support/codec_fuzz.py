@@ -5,13 +5,16 @@ In this process, or as `python -m tests.support.codec_fuzz KIND SEED COUNT` with
 
 import io
 import json
+import os
 import random
 import struct
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -385,18 +388,41 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
 
 
 def run(kind: str, seed: int, count: int) -> Outcomes:
+    with small_blocks():
+        return run_cases(KINDS[kind], kind, seed, count)
+
+
+def run_cases(fuzz: Callable[[random.Random], str], kind: str, seed: int, count: int) -> Outcomes:
     """Each case has a seed of its own, which an error names."""
     outcomes: Outcomes = Counter()
-    with small_blocks(), strict_numpy():
+    with strict_numpy():
         for case in range(count):
             try:
-                outcomes[KINDS[kind](random.Random(f"{seed}-{case}"))] += 1
+                outcomes[fuzz(random.Random(f"{seed}-{case}"))] += 1
             except Exception as error:
                 error.add_note(f"{kind}, seed {seed}, case {case}")
                 raise
     return outcomes
 
 
-if __name__ == "__main__":
+REPOSITORY = Path(__file__).parents[2]
+
+
+def run_apart(module: str, kind: str, switch: str, seed: int, count: int) -> dict[str, int]:
+    """Run a fuzz module's cases in a process of its own, with kernels as `switch` of numba has them."""
+    command = [sys.executable, "-m", module, kind, str(seed), str(count)]
+    environment = {**os.environ, switch: "1"}
+    done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    outcomes: dict[str, int] = json.loads(done.stdout)
+    return outcomes
+
+
+def main(run: Callable[[str, int, int], Outcomes]) -> None:
+    """What such a process does."""
     np.seterr(all="ignore")  # kernels wrap on purpose
     print(json.dumps(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+
+
+if __name__ == "__main__":
+    main(run)

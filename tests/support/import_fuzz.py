@@ -4,24 +4,20 @@ In this process, or as `python -m tests.support.import_fuzz KIND SEED COUNT` wit
 is one more entry of KINDS: a function that makes an input from a random generator, reads it, compares, and returns what came of it.
 """
 
-import json
 import logging
 import random
 import struct
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from archiver.codec.batch import decode_batches
 from archiver.errors import ArchiverError
 from tests.support import message_sets as ms
 from tests.support import reference_batch as rb
-from tests.support.codec_fuzz import MOST_BYTES, Outcomes, oracle_records, strict_numpy, use, with_crc
+from tests.support.codec_fuzz import MOST_BYTES, Outcomes, main, oracle_records, run_cases, use, with_crc
 from tests.support.frames import records_of
 from tests.support.imported_logs import import_logs, imported_records
 from tests.support.mutations import NUMBERS, mutate
@@ -327,19 +323,9 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
 
 
 def run(kind: str, seed: int, count: int) -> Outcomes:
-    """Each case has a seed of its own, which an error names."""
-    outcomes: Outcomes = Outcomes()
     logging.getLogger("archiver").setLevel(logging.CRITICAL)  # holes are no news here
-    with strict_numpy():
-        for case in range(count):
-            try:
-                outcomes[KINDS[kind](random.Random(f"{seed}-{case}"))] += 1
-            except Exception as error:
-                error.add_note(f"{kind}, seed {seed}, case {case}")
-                raise
-    return outcomes
+    return run_cases(KINDS[kind], kind, seed, count)
 
 
 if __name__ == "__main__":
-    np.seterr(all="ignore")  # kernels wrap on purpose
-    print(json.dumps(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    main(run)

@@ -4,8 +4,9 @@ import numpy as np
 from numba import types
 
 from archiver.codec.frame import Bytes, Longs
+from archiver.codec.kernels.headers import write_header
 from archiver.codec.kernels.jit import BYTES, LONG, READ_ONLY_BYTES, TABLE, inner, kernel
-from archiver.codec.kernels.varint import BROKEN, MAX_VARINT_BYTES, copy_bytes, inside, read_varint, write_varint
+from archiver.codec.kernels.varint import BROKEN, MAX_VARINT_BYTES, inside, read_varint
 
 # Branches of the schema's unions.
 PRESENT, NULL = 0, 1  # of key, value and headers
@@ -51,10 +52,7 @@ def _append_header(
 ) -> int:
     if key_length + max(length, 0) + 2 * MAX_VARINT_BYTES > len(target) - used:
         return np.int64(BROKEN)
-    used = write_varint(target, used, key_length)
-    used = copy_bytes(target, used, body, key_start, key_length)
-    used = write_varint(target, used, length)
-    return copy_bytes(target, used, body, start, max(length, 0))
+    return write_header(target, used, body, key_start, key_length, body, start, length)
 
 
 @inner

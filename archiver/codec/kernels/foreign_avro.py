@@ -5,9 +5,10 @@ from numba import types
 
 from archiver.codec.frame import Bytes, Longs
 from archiver.codec.kernels.avro_decode import ALL_READ, FIELD_CUT, WRONG_TOPIC, read_bytes, read_map_blocks
-from archiver.codec.kernels.headers import read_header
+from archiver.codec.kernels.batches import big_endian
+from archiver.codec.kernels.headers import read_header, write_header
 from archiver.codec.kernels.jit import BYTES, LONG, READ_ONLY_BYTES, TABLE, inner, kernel
-from archiver.codec.kernels.varint import BROKEN, copy_bytes, holds, inside, read_varint, write_varint
+from archiver.codec.kernels.varint import BROKEN, holds, inside, read_varint, same_bytes
 
 _NULL_FIRST = 0  # ["null", "bytes"]
 _UNKNOWN = -1  # the type of the time
@@ -40,11 +41,8 @@ def decode_keep_rows(
         length, position = read_varint(body, position, end)
         if position < 0 or not inside(position, length, end):
             return row, position, used, FIELD_CUT
-        if length != len(topic):
+        if length != len(topic) or not same_bytes(body, position, topic, 0, length):
             return row, position, used, WRONG_TOPIC
-        for index in range(length):
-            if body[position + index] != topic[index]:
-                return row, position, used, WRONG_TOPIC
         found, position = read_varint(body, position + length, end)
         if position < 0:
             return row, position, used, FIELD_CUT
@@ -71,21 +69,8 @@ _STRING, _LONG_STRING = 0x74, 0x7C
 
 
 @inner
-def _big_endian(source: Bytes, start: int, count: int) -> int:
-    value = np.int64(0)
-    for index in range(count):
-        value = (value << 8) | np.int64(source[start + index])
-    return value
-
-
-@inner
 def _begins_with(source: Bytes, start: int, end: int, prefix: Bytes) -> bool:
-    if end - start < len(prefix):
-        return False
-    for index in range(len(prefix)):  # noqa: SIM110 - numba has no all() over a generator
-        if source[start + index] != prefix[index]:
-            return False
-    return True
+    return end - start >= len(prefix) and same_bytes(source, start, prefix, 0, len(prefix))
 
 
 @inner
@@ -160,7 +145,7 @@ def _unwrapped(source: Bytes, start: int, end: int, text: Bytes) -> tuple[int, i
     position = start + len(_STREAM)
     if _begins_with(source, position, end, _BYTE_ARRAY):
         position += len(_BYTE_ARRAY)
-        if end - position < 4 or _big_endian(source, position, 4) != end - position - 4:
+        if end - position < 4 or big_endian(source, position, 4) != end - position - 4:
             return broken, broken, False
         return position + 4, end - position - 4, False
     if position >= end:
@@ -170,7 +155,7 @@ def _unwrapped(source: Bytes, start: int, end: int, text: Bytes) -> tuple[int, i
     position += 1
     if kind not in (_STRING, _LONG_STRING) or end - position < size:
         return broken, broken, False
-    if _big_endian(source, position, size) != end - position - size:
+    if big_endian(source, position, size) != end - position - size:
         return broken, broken, False
     length = _write_text(text, np.int64(0), source, position + size, end)
     return (broken, broken, True) if length < 0 else (np.int64(0), length, True)
@@ -195,34 +180,19 @@ def unwrap_headers(source: Bytes, table: Longs, target: Bytes, text: Bytes) -> t
             key_start, key_length, start, length, position = read_header(source, position, end)
             if position < 0:
                 return broken, left
-            used = write_varint(target, used, key_length)
-            used = copy_bytes(target, used, source, key_start, key_length)
             inner_start, inner_length, is_text = (
                 _unwrapped(source, start, start + length, text) if length >= 0 else (broken, broken, False)
             )
             if inner_start < 0:
                 left += 1
-                used = write_varint(target, used, length)
-                used = copy_bytes(target, used, source, start, max(length, 0))
+                used = write_header(target, used, source, key_start, key_length, source, start, length)
             elif is_text:
-                used = write_varint(target, used, inner_length)
-                used = copy_bytes(target, used, text, inner_start, inner_length)
+                used = write_header(target, used, source, key_start, key_length, text, inner_start, inner_length)
             else:
-                used = write_varint(target, used, inner_length)
-                used = copy_bytes(target, used, source, inner_start, inner_length)
+                used = write_header(target, used, source, key_start, key_length, source, inner_start, inner_length)
         table[7, row] = begin
         table[8, row] = used - begin
     return used, left
-
-
-@inner
-def _same_bytes(one: Bytes, start: int, length: int, other: Bytes, other_start: int, other_length: int) -> bool:
-    if length != other_length:
-        return False
-    for index in range(length):  # noqa: SIM110 - numba has no all() over a generator
-        if one[start + index] != other[other_start + index]:
-            return False
-    return True
 
 
 @inner
@@ -233,8 +203,10 @@ def _has_header(
         key_start, key_length, start, length, position = read_header(source, position, end)
         if position < 0:
             return False
-        if _same_bytes(source, key_start, key_length, other, parts[0], parts[1]) and _same_bytes(
-            source, start, length, other, parts[2], parts[3]
+        if (key_length, length) != (parts[1], parts[3]):
+            continue
+        if same_bytes(source, key_start, other, parts[0], key_length) and same_bytes(
+            source, start, other, parts[2], length
         ):
             return True
     return False
@@ -249,7 +221,7 @@ def _same_headers(one: Bytes, table: Longs, row: int, other: Bytes, other_table:
         return False
     if count != other_table[9, other_row] or length != other_length:
         return False
-    if _same_bytes(one, start, length, other, other_start, other_length):
+    if same_bytes(one, start, other, other_start, length):
         return True
     if count > _MOST_COMPARED:
         return False
@@ -287,7 +259,7 @@ def count_same_rows(
             other_start = other_table[column, theirs]
             if not holds(len(body), start, length) or not holds(len(other_body), other_start, length):
                 return np.int64(count)
-            if length > 0 and not _same_bytes(body, start, length, other_body, other_start, length):
+            if not same_bytes(body, start, other_body, other_start, length):
                 return np.int64(count)
         if not _same_headers(headers, table, mine, other_headers, other_table, theirs):
             return np.int64(count)

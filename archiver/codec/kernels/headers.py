@@ -5,7 +5,7 @@ import numpy as np
 from archiver.codec.frame import Bytes, Longs
 from archiver.codec.kernels.hashing import hash_bytes
 from archiver.codec.kernels.jit import inner
-from archiver.codec.kernels.varint import BROKEN, read_varint
+from archiver.codec.kernels.varint import BROKEN, copy_bytes, read_varint, write_varint
 
 # Up to here a pair-by-pair comparison is cheaper than a hash table.
 _FEW_HEADERS = 16
@@ -26,6 +26,17 @@ def read_header(source: Bytes, position: int, end: int) -> tuple[int, int, int, 
         return broken, broken, broken, broken, broken
     value_length = max(value_length, -1)
     return key_start, key_length, value_start, value_length, value_start + max(value_length, 0)
+
+
+@inner
+def write_header(
+    target: Bytes, used: int, keys: Bytes, key_start: int, key_length: int, values: Bytes, start: int, length: int
+) -> int:
+    """Write a header; a length below 0 is a null value. Returns the bytes used; the caller has checked the ranges and the room."""
+    used = write_varint(target, used, key_length)
+    used = copy_bytes(target, used, keys, key_start, key_length)
+    used = write_varint(target, used, length)
+    return copy_bytes(target, used, values, start, max(length, 0))
 
 
 @inner

@@ -18,7 +18,7 @@ MAGIC = 1  # the first byte of every file
 ENTRY_SIZE = 24
 FRAME_BYTES = 4 * 1024 * 1024  # of records in one frame, but for a larger one
 _SMALLEST = 24  # a record without a time, key, value and headers
-_MOST_OFFSET = 2**63 - 2
+MOST_OFFSET = 2**63 - 2
 _NONE = -1
 _NO_CREATE_TIME = -2
 
@@ -69,7 +69,7 @@ def _fill(source: Bytes, position: int, end: int, row: Longs) -> int:
     row[0] = big_endian(source, position, 8)
     kind = _int(source, position + 8)
     position += 12
-    if row[0] < 0 or row[0] > _MOST_OFFSET or kind < _NO_CREATE_TIME or kind > 1:
+    if row[0] < 0 or row[0] > MOST_OFFSET or kind < _NO_CREATE_TIME or kind > 1:
         return broken
     row[1], row[2] = _NONE, max(kind, _NONE)
     if kind >= 0:

@@ -4,8 +4,9 @@ import numpy as np
 from numba import types
 
 from archiver.codec.frame import Bytes, Longs
+from archiver.codec.kernels.headers import write_header
 from archiver.codec.kernels.jit import BYTES, LONG, READ_ONLY_BYTES, TABLE, inner, kernel
-from archiver.codec.kernels.varint import MAX_VARINT_BYTES, copy_bytes, write_varint
+from archiver.codec.kernels.varint import MAX_VARINT_BYTES, same_bytes
 
 _MOST_OFFSET = 2**63 - 2
 _SMALLEST = 26  # time, offset, length of key, length of value, count of headers
@@ -36,12 +37,7 @@ def _signed_int(source: Bytes, start: int) -> int:
 
 @inner
 def _is_named(source: Bytes, start: int, length: int, name: Bytes) -> bool:
-    if length != len(name):
-        return False
-    for index in range(length):  # noqa: SIM110 - numba has no all() over a generator
-        if source[start + index] != name[index]:
-            return False
-    return True
+    return length == len(name) and same_bytes(source, start, name, 0, length)
 
 
 @inner
@@ -141,10 +137,7 @@ def index_records(
         header_start, at = used, count_at + 2
         for _ in range(own):
             name_start, name_length, content_start, content_length = _header_at(body, at, after)
-            used = write_varint(header_target, used, name_length)
-            used = copy_bytes(header_target, used, body, name_start, name_length)
-            used = write_varint(header_target, used, content_length)
-            used = copy_bytes(header_target, used, body, content_start, max(content_length, 0))
+            used = write_header(header_target, used, body, name_start, name_length, body, content_start, content_length)
             at = content_start + max(content_length, 0)
         previous = offset
         table[0, rows] = offset

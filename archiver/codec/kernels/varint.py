@@ -62,6 +62,15 @@ def copy_bytes(target: Bytes, position: int, source: Bytes, start: int, length: 
 
 
 @inner
+def same_bytes(one: Bytes, start: int, other: Bytes, other_start: int, length: int) -> bool:
+    """Return whether two ranges hold the same bytes; the caller has checked both."""
+    for index in range(length):  # noqa: SIM110 - numba has no all() over a generator
+        if one[start + index] != other[other_start + index]:
+            return False
+    return True
+
+
+@inner
 def inside(start: int, length: int, size: int) -> bool:
     """Return whether a range is inside a buffer of that size; no sum can overflow."""
     return start >= 0 and length >= 0 and start <= size and length <= size - start

@@ -4,10 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
-from archiver.archive.format.control import FACT_FORMAT, Fact, append_fact, latest_fact
+from archiver.archive.format.control import Fact, append_fact, latest_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import machine_now_ms
 from archiver.config.model import PositionKeeping
@@ -18,6 +17,7 @@ from archiver.errors import (
     StrangerError,
     TemporaryError,
 )
+from archiver.groups.positions.snapshots import snapshot_fact, stream_of, written_position
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import Refusal, TopicDescription
 from archiver.kafka.brokers.codes import broker_error
@@ -162,7 +162,7 @@ class PositionKeeper:
         Returns the time of the newest fact.
         """
         begun_ms = self._clock_ms()
-        stream = f"group-positions/{datetime.fromtimestamp(begun_ms / 1000, UTC):%Y-%m-%d}"
+        stream = stream_of(begun_ms)
         latest = await self._pool.call(latest_fact, self._archive, stream)
         if latest is not None and _is_young(_time_ms(latest, stream), begun_ms, interval_ms):
             return _time_ms(latest, stream)
@@ -188,14 +188,8 @@ class PositionKeeper:
         self.note_refused(found, refused)
         if not self._has_warned_of_hidden:
             await self._warn_of_hidden(found)
-        return {
-            "format": FACT_FORMAT,
-            "cluster_id": self._cluster_id,
-            "time_ms": begun_ms,
-            "duration_ms": self._clock_ms() - begun_ms,
-            "groups": {group: _to_json(positions) for group, positions in found.items()},
-            "missing": sorted(refused),
-        }
+        groups = {group: _to_json(positions) for group, positions in found.items()}
+        return snapshot_fact(self._cluster_id, begun_ms, self._clock_ms() - begun_ms, groups, sorted(refused))
 
     async def _warn_of_hidden(self, found: Mapping[str, Positions]) -> None:
         """Warn once if no group is visible: then a right is missing. A user who sees some groups may be meant to see no others."""
@@ -244,10 +238,6 @@ def _is_young(time_ms: int, now_ms: int, interval_ms: int) -> bool:
 def _to_json(positions: Positions) -> Fact:
     topics: dict[str, dict[str, Fact]] = {}
     for (topic, partition), position in positions.items():
-        told: dict[str, int | str] = {"offset": position.offset}
-        if position.leader_epoch >= 0:
-            told["leader_epoch"] = position.leader_epoch
-        if position.metadata:
-            told["metadata"] = position.metadata
+        told = written_position(position.offset, position.leader_epoch, position.metadata)
         topics.setdefault(topic, {})[str(partition)] = told
     return topics

@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from typing import Annotated, Final
@@ -13,6 +13,8 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 
 from archiver.archive.format.control import (
+    FACT_FORMAT,
+    Fact,
     decode_fact,
     gone_error,
     is_as_written,
@@ -64,6 +66,35 @@ class Snapshot:
 
 
 _SNAPSHOT: Final = FactModel(Snapshot)
+
+
+def stream_of(time_ms: int) -> str:
+    """Return the stream of snapshots of a time: one for each day."""
+    return f"{STREAM}/{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d}"
+
+
+def snapshot_fact(
+    cluster_id: str, time_ms: int, duration_ms: int, groups: Mapping[str, Fact], missing: Iterable[str]
+) -> Fact:
+    """Return a snapshot as it is written. `groups`: of each its topics, by partition what `written_position` returns."""
+    return {
+        "format": FACT_FORMAT,
+        "cluster_id": cluster_id,
+        "time_ms": time_ms,
+        "duration_ms": duration_ms,
+        "groups": groups,
+        "missing": [*missing],
+    }
+
+
+def written_position(offset: int, leader_epoch: int = -1, metadata: str = "") -> Fact:
+    """Return a position as a snapshot has it."""
+    told: dict[str, int | str] = {"offset": offset}
+    if leader_epoch >= 0:
+        told["leader_epoch"] = leader_epoch
+    if metadata:
+        told["metadata"] = metadata
+    return told
 
 
 def archived_position(

@@ -4,18 +4,17 @@ import hashlib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from archiver.archive.format.control import FACT_FORMAT, Fact, append_fact, is_readable
+from archiver.archive.format.control import Fact, append_fact, is_readable
 from archiver.archive.format.fact_model import BoundedText, Item, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.note_stream import NoteKind
 from archiver.archive.format.store_clock import machine_now_ms
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import UsageError
-from archiver.groups.positions.snapshots import STREAM, Snapshot, SnapshotReader
+from archiver.groups.positions.snapshots import Snapshot, SnapshotReader, snapshot_fact, stream_of, written_position
 
 log = logging.getLogger(__name__)
 
@@ -105,16 +104,9 @@ def note_positions(archive: Archive, cluster_id: str, positions: GroupOffsets) -
     def decide(_: Fact | None) -> Fact | None:
         if newest is not None and groups == _plain(newest):
             return None
-        return {
-            "format": FACT_FORMAT,
-            "cluster_id": cluster_id,
-            "time_ms": now_ms,
-            "duration_ms": 0,
-            "groups": groups,
-            "missing": [*missing],
-        }
+        return snapshot_fact(cluster_id, now_ms, 0, groups, missing)
 
-    append_fact(archive, f"{STREAM}/{datetime.fromtimestamp(now_ms / 1000, UTC):%Y-%m-%d}", decide)
+    append_fact(archive, stream_of(now_ms), decide)
 
 
 def _plain(snapshot: Snapshot) -> dict[str, Any]:
@@ -122,9 +114,7 @@ def _plain(snapshot: Snapshot) -> dict[str, Any]:
     return {
         group: {
             topic: {
-                str(partition): {"offset": one.offset}
-                | ({"leader_epoch": one.leader_epoch} if one.leader_epoch >= 0 else {})
-                | ({"metadata": one.metadata} if one.metadata else {})
+                str(partition): written_position(one.offset, one.leader_epoch, one.metadata)
                 for partition, one in partitions.items()
             }
             for topic, partitions in topics.items()
@@ -138,7 +128,9 @@ def _joined(groups: Mapping[str, Any], positions: GroupOffsets) -> dict[str, Any
     joined = {group: dict(topics) for group, topics in groups.items()}
     for group, topics in positions.items():
         for topic, partitions in topics.items():
-            joined.setdefault(group, {})[topic] = {str(one): {"offset": offset} for one, offset in partitions.items()}
+            joined.setdefault(group, {})[topic] = {
+                str(one): written_position(offset) for one, offset in partitions.items()
+            }
     return joined
 
 

@@ -18,8 +18,6 @@ from archiver.backup.partition.segment_sink import SegmentSink
 from archiver.codec.frame import Column, Frame
 from archiver.errors import CorruptSegmentError
 
-NO_OFFSETS = 0  # `until` of a hole that is only reported: which offsets are missing, if any, is unknown
-
 
 class ImportHole(NamedTuple):
     """Offsets that the import leaves out, up to `until`, which is exclusive."""

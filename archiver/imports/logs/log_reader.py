@@ -4,6 +4,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -107,6 +108,7 @@ class LogReader:
             yield start, rows, content
             start += len(content)
 
+    @cached_property
     def used(self) -> int:
         """Return the end of the bytes that are not zero: brokers may allocate files before they fill them."""
         end = self._size

@@ -228,7 +228,7 @@ def _scan_file(log: ScannedLog, file: LogFile, source: LogReader, until: int) ->
         for start, rows, content in _valid_batches(source, position, last, until):
             log.note(file, start, rows, content)
             position, last = start + end_of(rows), int(rows[columns.LAST_OFFSET, -1])
-        if position == len(source) or (position >= source.used() and (until == MOST_OFFSET or last + 1 >= until)):
+        if position == len(source) or (position >= source.used and (until == MOST_OFFSET or last + 1 >= until)):
             return
         found = _behind_damage(source, position, last, until)
         if found is None and until == MOST_OFFSET:
@@ -308,7 +308,7 @@ def _count_right(source: Bytes, rows: Longs, is_batch: npt.NDArray[np.bool_]) ->
 
 def _behind_damage(source: LogReader, position: int, last: int, until: int) -> int | None:
     """Return where valid batches begin again behind a damaged one; None: nowhere."""
-    own, used = source.header(position), source.used()
+    own, used = source.header(position), source.used
     is_last = False  # by its own length
     if own is not None:
         is_torn = own.end > len(source) and until == MOST_OFFSET and own.base == last + 1

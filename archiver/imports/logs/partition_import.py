@@ -11,10 +11,11 @@ from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.partition.fetched_batches import Fetch
 from archiver.codec.batch import whole_batches
+from archiver.codec.damage import NO_OFFSETS
 from archiver.codec.frame import Longs
 from archiver.codec.kernels import batches as columns
 from archiver.errors import CorruptBatchError
-from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole, PartitionFill
+from archiver.imports.filling.partition_fill import ImportHole, PartitionFill
 from archiver.imports.logs.log_directory import LogFile
 from archiver.imports.logs.log_reader import LogReader
 from archiver.imports.logs.log_scan import CONTROL, TRANSACTIONAL, DamagedBytes, Piece, ScannedLog, Undecided, end_of

@@ -12,14 +12,15 @@ from typing import Final
 import numpy as np
 
 from archiver.archive.segments.segment_facts import HoleCause
+from archiver.codec.damage import NO_OFFSETS
 from archiver.codec.frame import Bytes, Column, Frame
 from archiver.codec.frame_merge import MergedFile, Missing
 from archiver.codec.kafka_backup import UNKNOWN_END, DamagedSpan, Found, Leftovers, StoredSegments, read_leftovers
-from archiver.codec.kernels.kafka_backup import MAGIC
+from archiver.codec.kernels.kafka_backup import MAGIC, MOST_OFFSET
 from archiver.errors import UsageError
 from archiver.imports.filling.foreign_import import ForeignPartition, merged
 from archiver.imports.filling.mapped_file import MappedFile
-from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole
+from archiver.imports.filling.partition_fill import ImportHole
 
 RECORDS: Final = "segment_partition_{:03}_from_offset_{:010}_records"
 INDEX: Final = "segment_partition_{:03}_from_offset_{:010}_index"
@@ -30,7 +31,6 @@ PARTIAL: Final = ".partial"  # the ending of its unfinished files
 _SEGMENT: Final = re.compile(r"segment_partition_(\d{3,10})_from_offset_(\d{10,19})_(records|index)")
 _LISTED: Final = re.compile(r"segment_partition_(\d{3,10})_from_offset_(\d{10,19})")
 _MOST_BYTES: Final = 64 * 1024 * 1024  # of a small file
-_MOST_OFFSET: Final = 2**63 - 2
 _NOTES: Final = (
     "whether records of aborted transactions are among these is unknown (isolation.level of the sink's consumer)",
     "the files have no checksums: changed bytes inside a key, a value or a header cannot be detected",
@@ -77,7 +77,7 @@ def _numbers(folder: Path) -> Mapping[int, set[int]]:
     found: dict[int, set[int]] = {}
     for path in folder.iterdir():
         if name := _SEGMENT.fullmatch(path.name):
-            if int(name[2]) > _MOST_OFFSET:
+            if int(name[2]) > MOST_OFFSET:
                 raise UsageError(f"{path}: no offset is so high; if this is no file of kafka-backup, move it away")
             found.setdefault(int(name[1]), set()).add(int(name[2]))
     return found
@@ -85,7 +85,7 @@ def _numbers(folder: Path) -> Mapping[int, set[int]]:
 
 def _partition(folder: Path, number: int, starts: set[int]) -> ForeignPartition:
     listed = folder / PARTITION_INDEX.format(number)
-    starts = starts | {start for start in _listed_starts(listed, number) if start <= _MOST_OFFSET}
+    starts = starts | {start for start in _listed_starts(listed, number) if start <= MOST_OFFSET}
     segments = [
         _Segment(
             start=start,
@@ -146,14 +146,14 @@ def _positions(path: Path) -> Mapping[str, int] | None:
         found = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not all(type(one) is int and 0 <= one <= _MOST_OFFSET for one in found.values()):
+    if not isinstance(found, dict) or not all(type(one) is int and 0 <= one <= MOST_OFFSET for one in found.values()):
         return None
     return found
 
 
 def _steps(segments: Sequence[_Segment], broken_groups: Path | None) -> Iterator[Frame | ImportHole]:
     """Read the segments of a partition in order, and merge the records that the tool has not confirmed."""
-    confirmed = MergedFile(segments[0].records, 0, _MOST_OFFSET + 1, partial(_confirmed, segments))
+    confirmed = MergedFile(segments[0].records, 0, MOST_OFFSET + 1, partial(_confirmed, segments))
     yield from merged([confirmed], [])
     if broken_groups is not None:
         yield ImportHole(
@@ -166,7 +166,7 @@ def _confirmed(segments: Sequence[_Segment]) -> Iterator[Frame | Missing | Merge
     stored, position = StoredSegments(), 0
     for segment, after in zip_longest(segments, segments[1:]):
         following = None if after is None else after.start
-        for found in _read(segment, stored, _MOST_OFFSET + 1 if following is None else following):
+        for found in _read(segment, stored, MOST_OFFSET + 1 if following is None else following):
             if isinstance(found, DamagedSpan):
                 if found.is_confirmed or following is None:  # what was not confirmed came again in the next file
                     hole = _missing(found, segment, following, position)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 
@@ -137,7 +137,7 @@ def _export(
         for _, frame in read_frames(archive.store, topic, [number], lambda _: ALL_RECORDS, report_problem):
             writer.append(frame)
             done.records += len(frame)
-        writer.close()
+        writer.end()
         _write(folder / GROUPS.format(number), json.dumps(groups).encode())
         _write(folder / PARTITION_INDEX.format(number), _listing(number, writer.starts))
     except OSError as error:
@@ -165,7 +165,7 @@ class _PartitionWriter:
         row = 0
         while row < len(frame):
             if self._size >= self._segment_bytes:
-                self._end()
+                self.end()
                 self._begin(int(frame.column(Column.OFFSET)[row]))
             after, size, broken = kernels.write_stored(
                 frame.body, frame.header_body, frame.table, row, self._size, self._target, self._index
@@ -181,9 +181,6 @@ class _PartitionWriter:
             self.written_bytes += size
             row = after
 
-    def close(self) -> None:
-        self._end()
-
     def _begin(self, start: int) -> None:
         self.starts.append(start)
         self._paths = [self._folder / name.format(self._number, start) for name in (RECORDS, INDEX)]
@@ -192,12 +189,10 @@ class _PartitionWriter:
             file.write(_MAGIC)
         self._size = 1
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Finish the present segment."""
         for file, path in zip((self._records, self._entries), self._paths, strict=True):
-            with file:
-                file.flush()
-                os.fsync(file.fileno())
-            _partial(path).rename(path)
+            _finish(file, path)
 
 
 def _partial(path: Path) -> Path:
@@ -205,8 +200,14 @@ def _partial(path: Path) -> Path:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with _partial(path).open("xb") as file:
-        file.write(content)
+    file = _partial(path).open("xb")
+    file.write(content)
+    _finish(file, path)
+
+
+def _finish(file: BinaryIO, path: Path) -> None:
+    """Close a file that is on the disk, and give it its name."""
+    with file:
         file.flush()
         os.fsync(file.fileno())
     _partial(path).rename(path)

@@ -8,6 +8,7 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.segments.segment_facts import HoleCause
+from archiver.codec.damage import NO_OFFSETS
 from archiver.codec.frame import Column, Frame
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import UsageError
@@ -15,7 +16,7 @@ from archiver.groups.positions.snapshots import SnapshotReader
 from archiver.imports.filling.foreign_import import ForeignPartition, plan_foreign
 from archiver.imports.filling.import_run import ImportRequest, ImportResult, run_import
 from archiver.imports.filling.mapped_file import MappedFile
-from archiver.imports.filling.partition_fill import NO_OFFSETS, ImportHole
+from archiver.imports.filling.partition_fill import ImportHole
 from tests.support.frames import frame_of
 from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
 from tests.support.memory_store import MemoryStore

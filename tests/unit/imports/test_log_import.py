@@ -11,6 +11,7 @@ from archiver.archive.notes.topics import read_topic
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segments.segment_writer import MOST_HOLES
 from archiver.cli.import_ import exit_code, import_lines, import_row
+from archiver.codec.damage import NO_OFFSETS
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import StoreTemporaryError, StrangerError, TemporaryError, UsageError
 from archiver.imports.filling import import_note
@@ -22,7 +23,6 @@ from archiver.imports.filling.import_note import (
     refuse_too_many_files,
 )
 from archiver.imports.filling.import_run import ImportResult, check_archive, run_import
-from archiver.imports.filling.partition_fill import NO_OFFSETS
 from archiver.imports.logs.log_import import LogImportRequest, plan_import
 from tests.support.codec_fuzz import with_crc
 from tests.support.import_sites import ARCHIVE, Died, MortalStore, bases, index_files, small_sink
