@@ -3,13 +3,11 @@
 import asyncio
 import hashlib
 import json
-import logging
 import random
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -84,6 +82,7 @@ from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
 from archiver.store.port import ObjectKind
 from archiver.upkeep.control_check import control_problem
 from tests.support.case_limits import Peaks, WatchedStore, Weight
+from tests.support.codec_fuzz import without_logs
 from tests.support.copied_topic import complete_copy, role_entry
 from tests.support.frames import frame_of
 from tests.support.index_reader import (
@@ -789,7 +788,7 @@ KINDS: Mapping[str, Callable[[random.Random, Peaks, str], str]] = {
 def run(kind: str, seed: int, count: int) -> tuple[Outcomes, Peaks]:
     """Try so many cases. Each has a seed of its own, which a failure tells."""
     outcomes, peaks = Outcomes(), Peaks()
-    with _silence():
+    with without_logs():
         for number in range(count):
             what = f"{kind} {seed} {number}"
             try:
@@ -798,14 +797,3 @@ def run(kind: str, seed: int, count: int) -> tuple[Outcomes, Peaks]:
                 error.add_note(f"case {what}")
                 raise
     return outcomes, peaks
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Most cases have something logged, and tests keep what is."""
-    before = logging.root.manager.disable
-    logging.disable()
-    try:
-        yield
-    finally:
-        logging.disable(before)

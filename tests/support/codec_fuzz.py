@@ -5,6 +5,7 @@ In this process, or as `python -m tests.support.codec_fuzz KIND SEED COUNT` with
 
 import io
 import json
+import logging
 import os
 import random
 import struct
@@ -385,6 +386,17 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
     "containers": fuzz_containers,
     "frames": fuzz_frames,
 }
+
+
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """Log nothing: most cases log something, and pytest keeps it."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def run(kind: str, seed: int, count: int) -> Outcomes:

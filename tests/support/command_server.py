@@ -20,6 +20,8 @@ from typing import Any, Final, Literal, NoReturn, TextIO
 ROOMS: Final = ("cli", "config", "process", "store", "kafka", "archive", "backup", "groups", "restore", "upkeep")
 LONGEST_REQUEST: Final = 256 * 1024
 STREAMS: Final = 3  # stdin, stdout, stderr
+# As a new interpreter has them: the defaults, Python's own, and what is ignored by whoever started this process.
+SIGNALS: Final = {each: signal.getsignal(each) for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}}
 
 
 def main() -> None:
@@ -107,12 +109,9 @@ def become(asked: dict[str, Any], streams: list[int]) -> NoReturn:
     os.environ.update(asked["environment"])
     time.tzset()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    for each, handler in SIGNALS.items():
         with suppress(OSError):  # two of them are the C library's own
-            signal.signal(each, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for each in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(each, signal.SIG_IGN)  # as Python has them from the start
+            signal.signal(each, handler)
     sys.stdin, sys.stdout, sys.stderr = anew(sys.stdin, "r"), anew(sys.stdout, "w"), anew(sys.stderr, "w", buffering=1)
     sys.argv = asked["command"]
     from archiver.__main__ import run  # noqa: PLC0415

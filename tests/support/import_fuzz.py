@@ -4,7 +4,6 @@ In this process, or as `python -m tests.support.import_fuzz KIND SEED COUNT` wit
 is one more entry of KINDS: a function that makes an input from a random generator, reads it, compares, and returns what came of it.
 """
 
-import logging
 import random
 import struct
 import tempfile
@@ -17,7 +16,7 @@ from archiver.codec.batch import decode_batches
 from archiver.errors import ArchiverError
 from tests.support import message_sets as ms
 from tests.support import reference_batch as rb
-from tests.support.codec_fuzz import MOST_BYTES, Outcomes, main, oracle_records, run_cases, use, with_crc
+from tests.support.codec_fuzz import MOST_BYTES, Outcomes, main, oracle_records, run_cases, use, with_crc, without_logs
 from tests.support.frames import records_of
 from tests.support.imported_logs import import_logs, imported_records
 from tests.support.mutations import NUMBERS, mutate
@@ -323,8 +322,8 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
 
 
 def run(kind: str, seed: int, count: int) -> Outcomes:
-    logging.getLogger("archiver").setLevel(logging.CRITICAL)  # holes are no news here
-    return run_cases(KINDS[kind], kind, seed, count)
+    with without_logs():
+        return run_cases(KINDS[kind], kind, seed, count)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tests.support.chaos.traffic import Style, Topic
 from tests.support.service import eventually
 
 _MEMBERS = 2
-_MOVED_S = 90.0  # of two busy cores, on which others start clusters
+_MOVED_S = 240.0  # of two busy cores, on which others start clusters
 _REVOCATION_S = 6.0  # a member joins, and the armed one has to give something up
 _NEW_SEGMENTS = 2  # the second one lets the first be swept
 

@@ -19,7 +19,7 @@ from tests.support.kafka_broker import KafkaBroker
 from tests.support.service import eventually
 
 SESSION_TIMEOUT_S = 3
-_GROWTH_S = 60.0
+_GROWTH_S = 240.0
 _FAULTS_S = 120.0
 # KIP-848: the session is the broker's to set.
 _GROUP_PROPERTIES = {
