@@ -129,6 +129,7 @@ def running(
         yield instance
     except BaseException:
         print(f"--- {instance.log_path}\n{instance.log[-6000:]}")
+        print(f"--- why it is not ready: {instance.readiness or 'it is ready, or does not answer'}")
         raise
     finally:
         instance.kill()
