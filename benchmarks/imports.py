@@ -106,7 +106,7 @@ class ImportBench:
         self._client = open_client(bench.minio)
         self._count = 0
 
-    def run(self, logs: Path, topic: str, produced: Produced) -> Usage:
+    def run(self, logs: Path, topic: str, produced: Produced, *more: str) -> Usage:
         self._count += 1
         bucket = f"import-{self._count}"
         self._client.create_bucket(Bucket=bucket)
@@ -117,7 +117,7 @@ class ImportBench:
         path.write_text(yaml.safe_dump({"kafka": kafka, "storage": storage, "backup": backup}), encoding="utf-8")
         archiver = str(Path(sys.executable).with_name("archiver"))
         command = [archiver, "import", "kafka-log", str(logs), "--topics", topic, "--format", "json", "-c", str(path)]
-        usage, found = self._bench.measured([*command, "--cluster-id", "bench"])
+        usage, found = self._bench.measured([*command, *more])
         records = sum(one["records"] for one in found["imported"])
         if records != produced.records:
             raise RuntimeError(f"{records} records were imported of {produced.records}")
@@ -154,7 +154,7 @@ def compare_commands(count: int, repetitions: int) -> None:
             for partition in range(PARTITIONS):
                 (logs / f"old-{partition}").mkdir(parents=True)
                 (logs / f"old-{partition}" / f"{0:020}.log").write_bytes(make_sets(kind, count // PARTITIONS))
-            some = [importer.run(logs, "old", produced) for _ in range(repetitions)]
+            some = [importer.run(logs, "old", produced, "--cluster-id", "bench") for _ in range(repetitions)]
             print(spell(f"import of {kind}", count, some), flush=True)
 
 
