@@ -183,9 +183,9 @@ class Restore:
         return found
 
     def has_objects(self) -> bool:
-        """Whether the archive has any object of the topic."""
+        """Whether the archive has any object of the topic, of any life."""
         bucket = self.case.site.bucket
-        listed = s3_client(bucket).list_objects_v2(Bucket=bucket.name, Prefix=f"topics/{self.case.topic}/", MaxKeys=1)
+        listed = s3_client(bucket).list_objects_v2(Bucket=bucket.name, Prefix=f"topics/{self.case.topic}", MaxKeys=1)
         return bool(listed["KeyCount"])
 
     # --- what must be so
