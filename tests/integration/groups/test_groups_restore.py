@@ -17,7 +17,7 @@ from archiver.kafka.groups.group_positions import positions_of
 from tests.integration.groups.test_group_positions import commit, member
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
-from tests.support.kafka_topics import create_topic, delete_topic, produce_values, with_client
+from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.round_trip import ArchiveSite
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(120)]
@@ -145,24 +145,6 @@ def test_groups_are_set_once_and_run_on(stage: Stage) -> None:
     rerun = stage.restore()
     assert (rerun.exit_code, stage.offsets(stage.early), stage.offsets(stage.within)) == (0, stands, WITHIN)
     assert (outcomes(rerun)[stage.early], rerun.told) == ({"ran on"}, "")
-
-
-def test_a_topic_that_was_gone_when_the_newest_snapshot_was_taken(stage: Stage) -> None:
-    """The last snapshot that has positions in it tells where the groups stood; what was committed meanwhile elsewhere does not matter."""
-    late = f"{stage.topic}.other"
-    stage.site.back_up_with(stage.broker.bootstrap, late, groups="snapshot")
-    delete_topic(stage.broker.bootstrap, stage.topic)
-    for at in range(2):
-        commit(stage.broker, stage.early, ClientPartition(late, 0, at))
-        stage.site.back_up_with(stage.broker.bootstrap, late, groups="snapshot")
-    planned = stage.restore("--dry-run")
-    assert (planned.exit_code, stage.offsets(stage.early)) == (0, {})
-    counts = {one["group"]: one["positions"] for one in planned.result["groups"]}
-    assert counts == {stage.early: 1, stage.within: 3, stage.elsewhere: 0}
-    done = stage.restore()
-    assert (done.exit_code, stage.offsets(stage.early), stage.offsets(stage.within)) == (0, EARLY, WITHIN)
-    again = stage.apply()
-    assert (again.exit_code, outcomes(again)[stage.within]) == (0, {"set by an earlier run"})
 
 
 def test_what_cannot_be_is_refused_before_anything_is_changed(
