@@ -128,7 +128,7 @@ def running(
     try:
         yield instance
     except BaseException:
-        print(f"--- {instance.log_path}\n{instance.log[-6000:]}\nreadiness: {instance.readiness}")
+        print(f"--- {instance.log_path}\n{instance.log[-6000:]}")
         raise
     finally:
         instance.kill()

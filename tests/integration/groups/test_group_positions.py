@@ -272,20 +272,6 @@ def test_the_archived_topic_is_what_java_reads(
     assert snapshot_facts(site) == []
 
 
-@pytest.mark.parametrize(("groups", "facts_expected"), [("auto", 1), ("off", 0)])
-def test_the_topic_is_left_out(
-    broker_41: Broker, topic: str, site: ArchiveSite, groups: str, facts_expected: int
-) -> None:
-    create_topic(broker_41.bootstrap, topic)
-    commit(broker_41, topic, ClientPartition(topic, 0, 3))
-    config = site.config(broker_41.bootstrap, [topic])
-    config["topics"]["exclude"] = ["__.*"]
-    config["backup"]["groups"] = groups
-    run_backup(ArchiverConfig.model_validate(config), lambda _: None)
-    assert not archived_offsets_topic(site)
-    assert len(snapshot_facts(site)) == facts_expected
-
-
 def deny(kind: ResourceType, name: str, operation: AclOperation) -> Sequence[AclBinding]:
     """Of this thing alone; one that has any rule needs another that allows the rest."""
     everything = (kind, name, ResourcePatternType.LITERAL)

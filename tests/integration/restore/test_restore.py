@@ -245,23 +245,6 @@ def test_partitions_that_a_finished_target_got_since_are_the_users(
     assert done == [(20, (), True)] * 2
 
 
-def test_a_record_written_before_the_fill_is_a_strangers(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the look at the empty target and the first record of a partition there is time."""
-    archived(broker_41, topic, site, [50, 50])
-
-    def intrude_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
-        foreign = [Rec(0, NOW_MS, 0, b"k", b"foreign", ())]
-        produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(foreign))], 1)
-        return run_here(spark, tasks, run_task)
-
-    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", intrude_and_run)
-    partitions = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics[0].partitions
-    assert [one.exit_code for one in partitions] == [0, 3]
-    assert "someone else wrote" in partitions[1].error
-
-
 def test_a_restore_goes_on_where_it_was_cut(
     broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
