@@ -14,7 +14,7 @@ import archiver.spark.restore
 from archiver.cli.main import main
 from archiver.errors import KafkaTemporaryError
 from archiver.kafka.groups.group_positions import positions_of
-from tests.integration.groups.test_group_positions import commit, member
+from tests.integration.groups.test_group_positions import commit
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.kafka_topics import create_topic, produce_values, with_client
@@ -172,36 +172,6 @@ def test_what_cannot_be_is_refused_before_anything_is_changed(
     refused("--groups", "--groups", "(")
     done = stage.run("restore", *stage.files, "--rename-group", "a=b")
     assert (done.exit_code, "--rename-group: goes with --groups" in done.told) == (2, True)
-
-
-def test_a_dry_run_counts_groups_and_changes_nothing(stage: Stage) -> None:
-    keys = keys_in(stage.site.bucket)
-    renamed = ("--rename-group", f"{stage.elsewhere}=x-{stage.elsewhere}")
-    with member(stage.broker, stage.early, stage.topic):
-        done = stage.restore("--dry-run", *renamed)
-    assert done.exit_code == 3
-    rows = {row.pop("group"): row for row in done.result["groups"]}
-    elsewhere = {"topic not restored": 1}
-    plain = {"has_members": False, "takes_positions": True, "removed": []}
-    assert rows == {
-        stage.early: {
-            **plain,
-            "archived_group": stage.early,
-            "positions": 1,
-            "not_set": elsewhere,
-            "has_members": True,
-        },
-        stage.within: {**plain, "archived_group": stage.within, "positions": 3, "not_set": {}},
-        f"x-{stage.elsewhere}": {**plain, "archived_group": stage.elsewhere, "positions": 0, "not_set": elsewhere},
-    }
-    left = (
-        f"group {stage.early} would not be set as a whole: 1 position: topic not restored; it has members on the target"
-    )
-    assert (left in done.told, len(done.told.splitlines())) == (True, 1)
-    assert (stage.has_target(), keys_in(stage.site.bucket)) == (False, keys)
-    none = stage.restore("--dry-run", "--groups", "no-such-group")
-    assert (none.exit_code, none.result["groups"]) == (3, [])
-    assert "no group that --groups matches has an archived position; none would be set" in none.told
 
 
 def test_a_restore_that_is_not_whole_sets_no_group(stage: Stage) -> None:
