@@ -211,15 +211,6 @@ def test_who_asks_about_nothing_is_told(broker_41: Broker, topic: str, site: Arc
     assert (found.checked, found.notes) == (0, ["none of 3 objects was read: none was put since"])
 
 
-def test_another_cluster_is_refused(broker_41: Broker, broker_39: Broker, topic: str, site: ArchiveSite) -> None:
-    archived(broker_41, topic, site)
-    create_topic(broker_39.bootstrap, topic)
-    found, problems, _ = compared(site, broker_39, topic)
-    assert found == 0
-    (problem,) = problems
-    assert "and this archive belongs to" in problem
-
-
 def test_topics_that_nobody_archives_are_found(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     archived(broker_41, topic, site)
     create_topic(broker_41.bootstrap, f"{topic}-new")
