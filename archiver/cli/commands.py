@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "export": ("export", "topics of the archive, as files of another tool"),
     "inspect": ("inspect", "take one object apart: header, facts, blocks, and whether they agree"),
     "verify": ("verify", "is the archive whole?"),
+    "copy": ("copy", "keep a second archive: copies what it lacks"),
     "restore": ("restore", "bring topics back into a cluster, as a Spark job"),
     "retention": ("retention", "delete what topics keep no longer, as a Spark job"),
     "hold": ("hold", "records that no retention sweep may delete"),

@@ -327,6 +327,7 @@ class RightsStage:
                         logs=self._logs.path,
                         files=self._files.path,
                         new=self._site.folder / f"new-{case.number}",
+                        second=f"{self._site.bucket.url}/{prefix_of(case)}/second-{case.number}",
                     )
                     for one in case.command.typed
                 )
@@ -470,6 +471,7 @@ class RightsStage:
             self._assert_groups_told(case, json.loads(done.out))
         elif command.kind in {Kind.GONE, Kind.COMPARED, Kind.IMPORT} or command.typed[0] in {
             "compacted",
+            "copy",
             "hold",
             "retention",
         }:
@@ -480,6 +482,11 @@ class RightsStage:
             assert [(row["topic"], row["standing"]) for row in json.loads(done.out)["topics"]] == [(ORDERS, "archived")]
 
     def _assert_kept(self, case: Case, done: Done) -> None:
+        if case.command.typed[0] == "copy":
+            root, copied = prefix_of(case), f"{prefix_of(case)}/second-{case.number}"
+            below = [key.removeprefix(root) for key in keys_below(self._site.bucket, f"{root}/topics/")]
+            assert keys_below(self._site.bucket, f"{copied}/topics/") == [f"{copied}{key}" for key in below]
+            return
         if case.command.kind is Kind.IMPORT:
             assert [row["records"] for row in json.loads(done.out)["imported"]] == [2]
         if case.command.kind in {Kind.HOLD, Kind.HELD}:

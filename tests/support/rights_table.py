@@ -107,7 +107,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A row. `typed` may have {object}; that of a restore, or for one, comes with its topic and target."""
+    """A row. `typed` may have {object} and others of the stage; that of a restore, or for one, comes with its topic and target."""
 
     name: str
     typed: tuple[str, ...]
@@ -329,6 +329,7 @@ COMMANDS: Final = (
     Command(name="`verify`", typed=("verify",), needs=READING, is_brief=True),
     Command(name="`verify --level counts`", typed=("verify", "--level", "counts"), needs=READING),
     Command(name="`verify --level records`", typed=("verify", "--level", "records"), needs=READING),
+    Command(name="`copy`", typed=("copy", "--to", "{second}"), needs=WRITING, is_brief=True),
     Command(
         name="`query`",
         typed=("query", "SELECT partition, CAST(value AS STRING) AS value FROM orders"),
