@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "verify": ("verify", "is the archive whole?"),
     "copy": ("copy", "keep a second archive: copies what it lacks"),
     "restore": ("restore", "bring topics back into a cluster, as a Spark job"),
+    "drill": ("drill", "prove a restore: a sample into scratch topics, compared, and deleted again"),
     "retention": ("retention", "delete what topics keep no longer, as a Spark job"),
     "hold": ("hold", "records that no retention sweep may delete"),
     "query": ("query", "run SQL over topics, each a table under its name, as a Spark job"),

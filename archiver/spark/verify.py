@@ -69,8 +69,7 @@ def run_verify(
     archive = open_archive(config.storage)
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
-    examined: list[Findings] = []
-    compared: list[Findings] = []
+    examined, compared = list[Findings](), list[Findings]()
     plan: ComparePlan | None = None
     needs_spark = kafka is not None or level is not Level.LISTING
     with spark_in_background("verify", notice) if needs_spark else nullcontext(lambda: None) as start_spark:
@@ -84,9 +83,7 @@ def run_verify(
         if listing.is_empty and kafka is None:
             raise _nothing(config.storage, topics)
         part = None if sample is None else sample.part(listing.segments, machine_now_ms())
-        # A sample reads the notes with its first part.
-        reads_control = level is Level.RECORDS and (part is None or part.number == 1)
-        control = [*check_control(archive), *check_folds(archive)] if reads_control else []
+        control = _check_notes(archive, level, part)
         unarchived = [] if choice.is_history else list(topics_without_archive(archive, config, wanted))
         segments, notes = _chosen(listing, since_ms, part)
         if level is not Level.LISTING:
@@ -107,8 +104,7 @@ def run_verify(
         listing=listing,
         checked=sum(report.examined for report in examined),
         compared=None if plan is None else sum(report.examined for report in compared),
-        # The same damage may be found more than once.
-        problems=list(
+        problems=list(  # the same damage may be found more than once
             dict.fromkeys([*listing.problems, *unarchived, *control, *(() if plan is None else plan.problems), *found])
         ),
         notes=[*listing.notes, *notes],
@@ -116,6 +112,12 @@ def run_verify(
         seconds=round(time.monotonic() - started_s, 3),
         part=part,
     )
+
+
+def _check_notes(archive: Archive, level: Level, part: Part | None) -> list[str]:
+    """Check all objects below `control/` at level `records`; a sample does so with its first part."""
+    is_due = level is Level.RECORDS and (part is None or part.number == 1)
+    return [*check_control(archive), *check_folds(archive)] if is_due else []
 
 
 def _chosen(listing: ListingReport, since_ms: int | None, part: Part | None) -> "tuple[Sequence[Segment], list[str]]":
