@@ -19,6 +19,7 @@ from archiver.process.output.text import spell_count
 
 if TYPE_CHECKING:
     from archiver.spark.verify import VerifyResult
+    from archiver.upkeep.sampling import Sample
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--level",
         choices=("listing", "counts", "records"),
-        default="listing",
-        help="listing: checks object names and metadata, reads no records (default); counts: the blocks of all objects; records: every record (both as a Spark job)",
+        help="listing: checks object names and metadata, reads no records (default without --sample); counts: the blocks of all objects; records: every record, default with --sample (both as a Spark job)",
     )
     parser.add_argument("--topics", metavar="REGEX", help="topics whose whole name matches (default: all)")
     add_copies(parser)
@@ -38,7 +38,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also compare the archive with the records that the cluster still has (reads them, as a Spark job)",
     )
-    parser.add_argument("--since", metavar="TIME", help="read only objects that were put since (2026-11-20T14:00:00Z)")
+    some = parser.add_mutually_exclusive_group()
+    some.add_argument("--since", metavar="TIME", help="read only objects that were put since (2026-11-20T14:00:00Z)")
+    some.add_argument(
+        "--sample",
+        metavar="PART",
+        type=_sample,
+        help="read only one part of the objects, another one each day (by the date, UTC): 5%%, or a size such as 50GiB; or the part"
+        " that is given, such as 3/30",
+    )
+
+
+def _sample(text: str) -> "Sample":
+    from archiver.upkeep.sampling import Sample
+
+    try:
+        return Sample.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,11 +67,12 @@ def run(options: argparse.Namespace) -> int:
     with closing(Progress("verify", quiet=options.quiet)) as progress:
         result = run_verify(
             archive_config(options),
-            Level(options.level),
+            Level(options.level or (Level.LISTING if options.sample is None else Level.RECORDS)),
             topics=options.topics,
             choice=copy_choice(options),
             against_kafka=options.against_kafka,
             since_ms=None if options.since is None else parse_moment_ms("--since", options.since),
+            sample=options.sample,
             notice=progress.report,
         )
     if options.format == "json":
@@ -77,6 +95,7 @@ def verify_row(result: "VerifyResult") -> dict[str, Any]:
         "segments": len(listing.segments),
         "records": listing.records,
         "checked": result.checked,
+        "part": None if result.part is None else str(result.part),
         "compared": result.compared,
         "seconds": result.seconds,
         "problems": result.problems,
@@ -90,6 +109,7 @@ def verify_lines(result: "VerifyResult") -> Iterator[str]:
     for note in result.notes:
         yield f"note: {note}"
     read = f", {result.checked:,} of them read" if result.level != "listing" else ""
+    read += "" if result.part is None else f" (part {result.part})"
     yield (
         f"{spell_count(listing.topics, 'topic')}, {spell_count(listing.partitions, 'partition')},"
         f" {spell_count(listing.records, 'record')} in {spell_count(len(listing.segments), 'object')}{read}:"
