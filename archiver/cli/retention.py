@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.options import add_config, add_format, add_run
+from archiver.cli.options import add_archive, add_format, add_run
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.cli.retention_last import run_last
+from archiver.cli.retention_last import run_reports
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
 from archiver.process.output.shell import spell_command
 from archiver.process.output.text import spell_count, spell_size
@@ -24,7 +24,7 @@ _COMMAND: Final = ("archiver", "retention")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
-    add_config(parser)
+    add_archive(parser)
     add_format(parser)
     parser.add_argument("--dry-run", action="store_true", help="tell what would be deleted and why, and delete nothing")
     parser.add_argument(
@@ -49,7 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the sweep's metrics there at its end, for node_exporter's textfile collector (FILE is *.prom)",
     )
-    parser.add_argument("--last", action="store_true", help="sweep nothing; tell what the last sweep did")
+    reports = parser.add_mutually_exclusive_group()
+    reports.add_argument("--last", action="store_true", help="sweep nothing; tell what the last sweep did")
+    reports.add_argument("--history", action="store_true", help="sweep nothing; tell of all sweeps, a line each")
 
 
 def agreement(yes: str | bool | None) -> tuple[bool, str]:
@@ -62,8 +64,8 @@ def agreement(yes: str | bool | None) -> tuple[bool, str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.last:
-        return run_last(options)
+    if options.last or options.history:
+        return run_reports(options)
     return _run_sweep(options)
 
 
@@ -79,6 +81,10 @@ def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.upkeep.retention.sweeping.sweep_metrics import check_metrics_file, write_metrics
     from archiver.upkeep.retention.sweeping.sweep_result import report_of
 
+    if options.url is not None:
+        raise UsageError(
+            "--url goes with --last or --history: a sweep needs the limits of a configuration; give it with -c"
+        )
     agreed, digest = agreement(options.yes)
     if options.dry_run and options.yes is not None:
         raise UsageError("--dry-run deletes nothing; --yes cannot go with it")

@@ -275,7 +275,7 @@ COMMANDS: Final = (
         needs=SWEEPING,
         is_brief=True,
     ),
-    Command(name="`retention --last`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),
+    Command(name="`retention --last`, `retention --history`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
     Command(
         name="`groups fold`",
