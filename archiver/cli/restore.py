@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from archiver.cli.chosen_positions import add_group_renames, add_groups_removed, group_request
@@ -15,7 +16,6 @@ from archiver.cli.options import (
     add_format,
     add_life,
     add_run,
-    add_target,
     add_times,
     archive_config,
     natural,
@@ -23,6 +23,7 @@ from archiver.cli.options import (
     size,
 )
 from archiver.cli.output import complain, complain_of, print_json, print_lines
+from archiver.cli.restore_list import add_ways
 from archiver.cli.restore_preview import preview
 from archiver.cli.restore_report import restore_lines, restore_row
 from archiver.errors import NotWholeError, PredicateError, StoppedError, UsageError
@@ -46,7 +47,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_archive(parser)
     add_format(parser)
-    add_target(parser)
+    parser.add_argument(
+        "--target", type=Path, metavar="FILE", help="YAML file with the target's kafka: section (required)"
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan, and what would be refused; change nothing"
     )
@@ -58,6 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_target_topics(parser.add_argument_group("into which topics"))
     _add_groups(parser.add_argument_group("consumer groups"))
     _add_ways_to_restore(parser.add_argument_group("how"))
+    add_ways(parser)
 
 
 def _add_chosen_records(group: "argparse._ArgumentGroup") -> None:
@@ -191,6 +195,10 @@ def run(options: argparse.Namespace) -> int:
     from archiver.restore.report.restore_report import RestoreResult
     from archiver.spark.restore import run_restore_job
 
+    if options.target is None:
+        raise UsageError(
+            "--target is missing: name a YAML file with the target's kafka: section; see archiver restore --help"
+        )
     config, request = archive_config(options), restore_request(options)
     groups = _groups_request(config, options, request)
     if options.dry_run:
