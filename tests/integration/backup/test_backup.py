@@ -221,7 +221,7 @@ def test_each_run_goes_on_where_the_last_one_ended(
     assert_contiguous(segments)
     assert max(len(one.records) for one in segments) <= 20
     assert read_partitions(site.bucket, topic) == java_oracle.consume(broker.bootstrap, topic).records
-    assert {key.partition("/")[0] for key in keys_in(site.bucket)} == {"topics", "control"}
+    assert {key.partition("/")[0] for key in keys_in(site.bucket)} == {"topics", "control", "README.txt"}
     assert keys_in(site.bucket, "topics/") == sorted(one.key for one in segments)
     assert list((site.folder / "spool").iterdir()) == []
 
