@@ -32,6 +32,7 @@ def test_each_command_does_its_work(broker_41: Broker, topic: str, site: Archive
         assert done.returncode == 0, (arguments, done.stdout, done.stderr)
         return json.loads(done.stdout)
 
+    assert site.run("version").stdout.split()[:2] == ["archiver", run("version")["version"]]
     standings = {row["topic"]: row["standing"] for row in run("topics")["topics"]}
     assert [name for name, standing in standings.items() if standing not in {"not included", "excluded"}] == [topic]
     assert [row["records"] for row in run("backup", "--until-end")["partitions"]] == [100]
