@@ -13,7 +13,7 @@ from archiver.cli.options import (
     archive_config,
     copy_choice,
 )
-from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.output import complain, is_one_terminal, print_json, print_lines
 from archiver.errors import NotWholeError
 from archiver.process.output.text import spell_count
 
@@ -61,10 +61,14 @@ def run(options: argparse.Namespace) -> int:
         print_json(verify_row(result))
     else:
         print_lines(verify_lines(result))
-    for problem in [*result.problems, *(one.error for one in result.errors)]:
+    for problem in _findings(result) if options.format == "json" or not is_one_terminal() else ():
         complain(problem)
     codes = [NotWholeError.exit_code] if result.problems else []
     return max([*codes, *(one.exit_code for one in result.errors)], default=0)
+
+
+def _findings(result: "VerifyResult") -> list[str]:
+    return [*result.problems, *(one.error for one in result.errors)]
 
 
 def verify_row(result: "VerifyResult") -> dict[str, Any]:
@@ -89,6 +93,7 @@ def verify_lines(result: "VerifyResult") -> Iterator[str]:
     listing = result.listing
     for note in result.notes:
         yield f"note: {note}"
+    yield from (f"finding: {one}" for one in _findings(result))
     read = f", {result.checked:,} of them read" if result.level != "listing" else ""
     yield (
         f"{spell_count(listing.topics, 'topic')}, {spell_count(listing.partitions, 'partition')},"
@@ -98,5 +103,4 @@ def verify_lines(result: "VerifyResult") -> Iterator[str]:
     if result.compared is not None:
         were = spell_count(result.compared, "record that Kafka still has was", "records that Kafka still has were")
         yield f"{were} compared"
-    count = len(result.problems) + len(result.errors)
-    yield "whole" if result.is_whole else f"NOT WHOLE: {spell_count(count, 'finding')}"
+    yield "whole" if result.is_whole else f"NOT WHOLE: {spell_count(len(_findings(result)), 'finding')}"

@@ -39,6 +39,7 @@ def test_results_of_one_topic() -> None:
         seconds=1.0,
     )
     assert list(verify_lines(verified)) == [
+        "finding: it is gone",
         "1 topic, 1 partition, 0 records in 0 objects: 1.0 s",
         "1 record that Kafka still has was compared",
         "NOT WHOLE: 1 finding",
