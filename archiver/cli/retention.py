@@ -134,6 +134,15 @@ def _problems(result: "SweepResult") -> Iterator[str]:
         yield f"{spell_count(more, 'more delete')} failed"
 
 
+def _noted_lines(result: "SweepResult") -> Iterator[str]:
+    if result.newly_noted > 0:
+        topics = spell_count(result.newly_noted, "topic")
+        yield (
+            f"this sweep has noted what {topics} {'keeps' if result.newly_noted == 1 else 'keep'} by now; if a topic keeps less"
+            " some day, its noted limits count for retention.grace more"
+        )
+
+
 def retention_row(result: "SweepResult") -> dict[str, Any]:
     done = result.done_by_topic()
     waiting = {one.name for one in result.waiting}
@@ -144,6 +153,7 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
         "complete": result.is_complete,
         "without_kafka": result.plan.without_kafka,
         "not_planned": result.not_planned,
+        "newly_noted": result.newly_noted,
         "topics": [
             {
                 "topic": one.name,
@@ -202,6 +212,7 @@ def retention_lines(result: "SweepResult", command: Sequence[str] = _COMMAND) ->
     elif not result.plan.kept:
         yield "the archive has no topic to sweep"
     yield from _control_lines(result)
+    yield from _noted_lines(result)
     yield from _agreement_lines(result, command)
 
 
