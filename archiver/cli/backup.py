@@ -53,11 +53,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _back_up_until_stopped(options: argparse.Namespace) -> int:
-    from archiver.backup.service.run_service import run_service
     from archiver.config.load import load_config
+
+    config = load_config(options.config)  # before the kernels are imported, which may compile them
+
+    from archiver.backup.service.run_service import run_service
     from archiver.process.output.progress import Progress
 
-    config = load_config(options.config)
     progress = Progress("backup", quiet=options.quiet, every_s=60.0)
 
     def notice(records: int, states: Sequence["PartitionState"], now_ms: int) -> None:
@@ -75,8 +77,11 @@ def _back_up_until_stopped(options: argparse.Namespace) -> int:
 
 
 def _back_up_until_end(options: argparse.Namespace) -> int:
-    from archiver.backup.service.run_backup import run_backup
     from archiver.config.load import load_config
+
+    config = load_config(options.config)  # as above
+
+    from archiver.backup.service.run_backup import run_backup
     from archiver.process.output.progress import Eta, Progress
 
     progress, eta = Progress("backup", quiet=options.quiet), Eta("offsets")
@@ -92,7 +97,7 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
         )
 
     with closing(progress):
-        report, seconds = run_backup(load_config(options.config), notice)
+        report, seconds = run_backup(config, notice)
     if options.format == "json":
         print_json(backup_row(report, seconds))
     else:

@@ -45,11 +45,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    storage = archive_config(options).storage  # before the kernels are imported, which may compile them
+
     from archiver.archive.format.handle import open_archive
     from archiver.archive.reading.catalog import find_topic
     from archiver.archive.reading.plain_records import follow_records, json_pieces, read_records, wanted_of
 
-    storage = archive_config(options).storage
     archive = open_archive(storage)
     problems: list[str] = []
 

@@ -189,17 +189,20 @@ def _add_ways_to_restore(group: "argparse._ArgumentGroup") -> None:
 def run(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
     from archiver.config.load import load_target
+
+    if options.target is None:
+        raise UsageError(
+            "--target is missing: name a YAML file with the target's kafka: section; see archiver restore --help"
+        )
+    config, target = archive_config(options), load_target(options.target)  # before the kernels are imported
+
     from archiver.process.output.defects import as_ours
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
     from archiver.restore.report.restore_report import RestoreResult
     from archiver.spark.restore import run_restore_job
 
-    if options.target is None:
-        raise UsageError(
-            "--target is missing: name a YAML file with the target's kafka: section; see archiver restore --help"
-        )
-    config, request = archive_config(options), restore_request(options)
+    request = restore_request(options)
     groups = _groups_request(config, options, request)
     if options.dry_run:
         return preview(options, request, groups)
@@ -215,7 +218,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             result = run_restore_job(
                 config.storage,
-                load_target(options.target),
+                target,
                 request,
                 restore_id=options.id,
                 notice=progress.report,

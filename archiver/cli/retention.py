@@ -74,12 +74,6 @@ def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.config.load import found_file, load_config
     from archiver.config.quantities import parse_moment_ms
     from archiver.errors import UsageError
-    from archiver.process.output.progress import Progress
-    from archiver.process.running.failpoints import arm
-    from archiver.spark.retention import run_retention
-    from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
-    from archiver.upkeep.retention.sweeping.sweep_metrics import check_metrics_file, write_metrics
-    from archiver.upkeep.retention.sweeping.sweep_result import report_of
 
     if options.url is not None:
         raise UsageError(
@@ -88,6 +82,16 @@ def _run_sweep(options: argparse.Namespace) -> int:
     agreed, digest = agreement(options.yes)
     if options.dry_run and options.yes is not None:
         raise UsageError("--dry-run deletes nothing; --yes cannot go with it")
+    file = options.config or found_file()
+    config = load_config(file)  # before the kernels are imported, which may compile them
+
+    from archiver.process.output.progress import Progress
+    from archiver.process.running.failpoints import arm
+    from archiver.spark.retention import run_retention
+    from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
+    from archiver.upkeep.retention.sweeping.sweep_metrics import check_metrics_file, write_metrics
+    from archiver.upkeep.retention.sweeping.sweep_result import report_of
+
     if options.metrics_file is not None:
         check_metrics_file(options.metrics_file)
     arm(failpoint())
@@ -99,9 +103,8 @@ def _run_sweep(options: argparse.Namespace) -> int:
         topics=options.topics,
         without_kafka=options.without_kafka,
     )
-    file = options.config or found_file()
     with closing(Progress("retention", quiet=options.quiet)) as progress:
-        result = run_retention(load_config(file), request, progress.report)
+        result = run_retention(config, request, progress.report)
     if options.format == "json":
         print_json(retention_row(result))
     else:

@@ -43,13 +43,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.config.quantities import parse_moment_ms
+
+    config = archive_config(options)  # before the kernels are imported, which may compile them
+
     from archiver.process.output.progress import Progress
     from archiver.spark.verify import run_verify
     from archiver.upkeep.object_check import Level
 
     with closing(Progress("verify", quiet=options.quiet)) as progress:
         result = run_verify(
-            archive_config(options),
+            config,
             Level(options.level),
             topics=options.topics,
             choice=copy_choice(options),
