@@ -213,7 +213,10 @@ def run(options: argparse.Namespace) -> int:
 
         def begin(restore_id: str) -> None:
             begun.append(restore_id)
-            progress.announce(f"restore {restore_id}: if it ends before it is done, the same command goes on")
+            again = "the same command goes on"
+            if options.is_resolved:  # a relative time means another one by then
+                again = f"this goes on: {spell_command(['archiver', *options.typed])}"
+            progress.announce(f"restore {restore_id}: if it ends before it is done, {again}")
 
         try:
             result = run_restore_job(
