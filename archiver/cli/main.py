@@ -78,6 +78,10 @@ def run() -> NoReturn:
         complain(cannot_be_written(error))
         exit_code = exit_code or ArchiverError.exit_code
     logging.shutdown()
+    if "archiver.spark.session.isolation" in sys.modules:
+        from archiver.spark.session.isolation import remove_unowned
+
+        remove_unowned()
     if "archiver.spark.session.spark_submit" in sys.modules:
         from archiver.spark.session.spark_submit import end_output
 

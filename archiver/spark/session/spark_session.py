@@ -10,7 +10,7 @@ import warnings
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType, MappingProxyType
@@ -76,9 +76,11 @@ _stops: list[threading.Thread] = []
 @contextmanager
 def open_session(name: str, java_options: Sequence[str] | None = None) -> Iterator[Callable[[], "SparkSession"]]:
     """Start Spark as open_context does, and give a session for SQL instead of a context."""
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        # Spark creates the folder of its tables at once, by default in the current folder.
-        settings = {"spark.sql.catalogImplementation": "in-memory", "spark.sql.warehouse.dir": folder}
+    with ExitStack() as stack:
+        settings = {"spark.sql.catalogImplementation": "in-memory"}
+        if is_submitted():  # a local one has a folder of its own (_conf_of)
+            folder = stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True))
+            settings["spark.sql.warehouse.dir"] = folder
         with open_context(name, settings, java_options) as start_spark:
             yield lambda: open_sql(start_spark())
 
@@ -173,6 +175,8 @@ def _conf_of(name: str, more: Mapping[str, str], java_options: Sequence[str], fo
     settings = {
         **_SETTINGS,
         **settings_of(folder),
+        # Spark creates the folder of its tables at once, by default in the current folder.
+        "spark.sql.warehouse.dir": str(folder / "tables"),
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
