@@ -87,10 +87,13 @@ def holding_row(holding: "Holding") -> dict[str, Any]:
 
 
 def totals_of(holdings: Sequence["Holding"]) -> dict[str, int]:
-    partitions = (one.partitions if one.partition is None else 1 for one in holdings)
+    partitions: dict[tuple[str, int, int | None], int] = {}  # a partition may have a history and a copy
+    for one in holdings:
+        which, count = (one.topic, one.life, one.partition), 1 if one.partition is not None else one.partitions
+        partitions[which] = max(count, partitions.get(which, 0))
     return {
         "topics": len({one.topic for one in holdings}),
-        "partitions": sum(partitions),
+        "partitions": sum(partitions.values()),
         "segments": sum(one.segments for one in holdings),
         "records": sum(one.records for one in holdings),
         "payload_bytes": sum(one.payload_bytes for one in holdings),
