@@ -1,6 +1,7 @@
 """Keeps other users of this machine out of a local Spark: connections need a secret, and files are private."""
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -41,6 +42,11 @@ def private_folder() -> Iterator[Path]:
         raise
 
 
+def own(folder: Path) -> None:
+    """Have `remove_unowned` delete a folder, too."""
+    _unowned.add(folder)
+
+
 def leave_to(jvm: Any, folder: Path) -> None:  # noqa: ANN401 - py4j's
     """Have a JVM delete the folder as it ends, also when this process was killed."""
     jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(jvm.java.io.File(str(folder)))
@@ -48,9 +54,21 @@ def leave_to(jvm: Any, folder: Path) -> None:  # noqa: ANN401 - py4j's
 
 
 def remove_unowned() -> None:
-    """Delete folders whose JVM is still starting, or did not start. Call this before the process ends at once."""
+    """Delete folders whose JVM is still starting, which is killed, or did not start. Call this before the process ends at once."""
     while _unowned:
-        rmtree(_unowned.pop(), ignore_errors=True)
+        folder = _unowned.pop()
+        _kill_children(str(folder).encode())  # a JVM would make its folder again
+        rmtree(folder, ignore_errors=True)
+
+
+def _kill_children(named: bytes) -> None:
+    """Kill the children of this process whose command line has a text."""
+    for listed in Path("/proc/self/task").glob("*/children"):
+        for child in listed.read_text().split():
+            with suppress(OSError):
+                if named in Path("/proc", child, "cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGKILL)
+                    os.waitpid(int(child), 0)
 
 
 def _remove_left(parent: Path) -> None:

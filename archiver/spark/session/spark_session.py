@@ -28,7 +28,7 @@ from archiver.interrupt import ENDING
 from archiver.process.running.workers import workers
 from archiver.spark.session.class_cache import options_of_spark
 from archiver.spark.session.failure import jvm_errors_as_ours
-from archiver.spark.session.isolation import UMASK, leave_to, private_folder, settings_of
+from archiver.spark.session.isolation import UMASK, leave_to, own, private_folder, settings_of
 from archiver.spark.session.jvm_user import log_in, options_of_user
 from archiver.spark.session.spark_submit import start_submitted
 
@@ -207,6 +207,9 @@ class _Launch(UserDict[str, Any]):
 
     def __setitem__(self, key: str, item: Any) -> None:  # noqa: ANN401 - whatever Popen takes
         if key == "env":
+            own(
+                Path(item["_PYSPARK_DRIVER_CONN_INFO_PATH"]).parent
+            )  # PySpark deletes it, unless this process ends first
             self.withheld = {name: text for name, text in item.items() if not _is_for_java(name)}
             item = {name: text for name, text in item.items() if name not in self.withheld}
             item["PYTHONSAFEPATH"] = "1"  # for what Spark starts on this side, which takes no spark.executorEnv
