@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "query": ("query", "run SQL over topics, each a table under its name, as a Spark job"),
     "spark-env": ("spark_env", "for spark-submit: an environment for executors, and what the driver runs"),
     "config": ("config", "what the configuration says, and what it may say"),
+    "version": ("version", "which version this is"),
 }
 
 

@@ -13,7 +13,7 @@ from archiver.cli.options import (
     archive_config,
     copy_choice,
 )
-from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.output import complain, is_one_terminal, print_json, print_lines
 from archiver.errors import NotWholeError
 from archiver.process.output.text import spell_count
 
@@ -60,13 +60,16 @@ def _sample(text: str) -> "Sample":
 
 def run(options: argparse.Namespace) -> int:
     from archiver.config.quantities import parse_moment_ms
+
+    config = archive_config(options)  # before the kernels are imported, which may compile them
+
     from archiver.process.output.progress import Progress
     from archiver.spark.verify import run_verify
     from archiver.upkeep.object_check import Level
 
     with closing(Progress("verify", quiet=options.quiet)) as progress:
         result = run_verify(
-            archive_config(options),
+            config,
             Level(options.level or (Level.LISTING if options.sample is None else Level.RECORDS)),
             topics=options.topics,
             choice=copy_choice(options),
@@ -79,10 +82,14 @@ def run(options: argparse.Namespace) -> int:
         print_json(verify_row(result))
     else:
         print_lines(verify_lines(result))
-    for problem in [*result.problems, *(one.error for one in result.errors)]:
+    for problem in _findings(result) if options.format == "json" or not is_one_terminal() else ():
         complain(problem)
     codes = [NotWholeError.exit_code] if result.problems else []
     return max([*codes, *(one.exit_code for one in result.errors)], default=0)
+
+
+def _findings(result: "VerifyResult") -> list[str]:
+    return [*result.problems, *(one.error for one in result.errors)]
 
 
 def verify_row(result: "VerifyResult") -> dict[str, Any]:
@@ -108,6 +115,7 @@ def verify_lines(result: "VerifyResult") -> Iterator[str]:
     listing = result.listing
     for note in result.notes:
         yield f"note: {note}"
+    yield from (f"finding: {one}" for one in _findings(result))
     read = f", {result.checked:,} of them read" if result.level != "listing" else ""
     read += "" if result.part is None else f" (part {result.part})"
     yield (
@@ -118,5 +126,4 @@ def verify_lines(result: "VerifyResult") -> Iterator[str]:
     if result.compared is not None:
         were = spell_count(result.compared, "record that Kafka still has was", "records that Kafka still has were")
         yield f"{were} compared"
-    count = len(result.problems) + len(result.errors)
-    yield "whole" if result.is_whole else f"NOT WHOLE: {spell_count(count, 'finding')}"
+    yield "whole" if result.is_whole else f"NOT WHOLE: {spell_count(len(_findings(result)), 'finding')}"

@@ -207,6 +207,7 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "hold list": ("hold", "list"),
     "groups show": ("groups", "show"),
     "retention last": ("retention", "--last"),
+    "retention history": ("retention", "--history"),
     "config show": ("config", "show"),
 }
 

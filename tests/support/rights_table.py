@@ -277,7 +277,8 @@ COMMANDS: Final = (
         needs=SWEEPING,
         is_brief=True,
     ),
-    Command(name="`retention --last`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),
+    Command(name="`retention --last`, `retention --history`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),
+    Command(name="`restore list`", typed=("restore", "list"), needs={Right.LIST: LIST}, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
     Command(
         name="`groups fold`",

@@ -153,6 +153,10 @@ class Layout:
         """Return the common beginning of all keys."""
         return self._under("")
 
+    @property
+    def readme_key(self) -> str:
+        return self._under("README.txt")
+
     def is_ours(self, directory: str) -> bool:
         """Return whether a directory right below the prefix belongs to the archive, by its name."""
         return f"{self.root}{directory}/" in {self.topics_prefix, self.copies_root, self.control_root}

@@ -142,8 +142,8 @@ def test_each_entry_that_matches_nothing_is_told(broker_41: Broker, site: Archiv
     assert done.returncode == 0, done.stderr
     assert [line for line in told if line not in done.stderr] == []
     found = site.run_within("verify", "--against-kafka")
-    assert found.returncode == 3, found.stderr
-    assert [line for line in told if line not in found.stderr] == []
+    assert found.returncode == 0, found.stderr
+    assert [line for line in told if f"note: {line}" not in found.stdout] == []
     config["topics"]["include"] = [f"{topic}-typo", "nobody-.*"]
     write_config(site, config)
     nothing = site.run_within("backup", "--until-end")
