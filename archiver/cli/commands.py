@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "import": ("import_", "log directories of Kafka brokers, or files of another tool, into the archive"),
     "export": ("export", "topics of the archive, as files of another tool"),
     "inspect": ("inspect", "take one object apart: header, facts, blocks, and whether they agree"),
+    "report": ("report", "one HTML page: what is archived over time, what is missing, what it costs"),
     "verify": ("verify", "is the archive whole?"),
     "restore": ("restore", "bring topics back into a cluster, as a Spark job"),
     "retention": ("retention", "delete what topics keep no longer, as a Spark job"),

@@ -59,7 +59,7 @@ def test_options_exist(page: str) -> None:
     )
     commands = (
         "backup", "ls", "cat", "compacted run", "compacted status", "compacted clear", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold", "inspect", "verify", "restore", "query", "spark-env pack", "demo",
-        "retention", "hold add", "hold list", "hold release", "topics",
+        "retention", "hold add", "hold list", "hold release", "topics", "report",
         "import kafka-log", "import kafka-backup", "import kafka-0.7", "import osodevops", "import avro", "export kafka-backup",
     )  # fmt: skip
     help_texts = "".join(map(_help_of, commands))
