@@ -92,6 +92,7 @@ IN_STORE: Final = {
     Right.PUT_NOTES: ("s3:PutObject", "control/restores/"),
     Right.PUT_FOLDS: ("s3:PutObject", "control/group-folds/"),
     Right.PUT_HOLDS: ("s3:PutObject", "control/holds/"),
+    Right.PUT_RUNS: ("s3:PutObject", "control/runs/"),
     Right.PUT_ROLES: ("s3:PutObject", "control/roles/"),
     Right.PUT_TOPICS: ("s3:PutObject", "control/topics/"),
     Right.PUT_SWEEPS: ("s3:PutObject", "control/"),
@@ -574,6 +575,7 @@ class RightsStage:
             others = (f"{prefix_of(case)}/control/", f"{prefix_of(case)}/topics/{OFFSETS}/")
         elif case.command.kind is Kind.ROLLBACK:
             others = (f"{prefix_of(case)}/control/restores/{group_of(case)}/@groups/",)
+        others += (f"{prefix_of(case)}/control/runs/",)  # a run that fails says so
         assert not [key for key in new if not key.startswith(others)]
         assert before.objects.items() <= after.objects.items()
 
