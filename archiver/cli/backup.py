@@ -6,11 +6,8 @@ from contextlib import closing
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.options import (
-    add_config,
-    add_format,
-    add_run,
-)
+from archiver.cli.jobs import add_job
+from archiver.cli.options import add_config, add_format
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import table_lines
 from archiver.errors import UsageError
@@ -20,12 +17,13 @@ if TYPE_CHECKING:
     from archiver.backup.partition.feed import Feed, PartitionReport
     from archiver.backup.service.run_service import ServiceResult
     from archiver.backup.service.until_end import BackupReport
+    from archiver.config.model import ArchiverConfig
 
     Reports = Sequence[PartitionReport]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, run)
+    add_job(parser, run, "until-end")
     add_config(parser)
     add_format(parser)
     parser.add_argument("--until-end", action="store_true", help="archive what is committed at the start, then exit")
@@ -42,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.partitions and not options.until_end:
         raise UsageError("--partitions goes with --until-end, which tells of each when it ends")
+    if options.metrics_file is not None and not options.until_end:
+        raise UsageError("--metrics-file goes with --until-end; a service has metrics.listen")
     arm(failpoint())
     return _back_up_until_end(options) if options.until_end else _back_up_until_stopped(options)
 
@@ -88,14 +88,33 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
         )
 
     with closing(progress):
-        report, seconds = run_backup(load_config(options.config), notice)
+        config = load_config(options.config)
+        options.job.storage = config.storage
+        report, seconds = run_backup(config, notice)
     if options.format == "json":
         print_json(backup_row(report, seconds))
     else:
         print_lines(backup_lines(report, seconds, by_partition=options.partitions))
     for error in report.errors:
         complain(error)
+    _note_reached(options, config, report)
     return max((error.exit_code for error in report.errors), default=0)
+
+
+def _note_reached(options: argparse.Namespace, config: "ArchiverConfig", report: "BackupReport") -> None:
+    """Tell the run's note how far it came, and call `backup.heartbeat.url` if nothing failed."""
+    from archiver.backup.service.heartbeats import call_heartbeat, limits_of
+
+    reached_ms = None if report.errors else report.begun_ms
+    options.job.facts |= {
+        "partitions": len(report.partitions),
+        "durable_through_ms": reached_ms,
+        "limits": limits_of(config),
+    }
+    if config.backup.heartbeat.url and not report.errors:
+        problem = call_heartbeat(config.backup.heartbeat.url)
+        if problem:
+            complain(problem)
 
 
 def service_row(result: "ServiceResult") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from archiver.cli.options import EXIT_STATUS, Parser, parser_of
 COMMANDS: Final = {
     "demo": ("demo", "real broker, embedded S3: backup, disaster, restore, proof"),
     "backup": ("backup", "archive topics, until stopped or up to what is committed now"),
+    "status": ("status", "is it working? last runs, how far behind, what is late"),
     "topics": ("topics", "which topics of the cluster are archived, and why the others are not"),
     "ls": ("ls", "what the archive holds"),
     "cat": ("cat", "print records as JSON lines, in order"),

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -13,16 +14,23 @@ from archiver.interrupt import INTERRUPTED
 from archiver.process.output.text import printable
 
 _PRINTED_AT_ONCE: Final = 1 << 16
+_complaints: Final = deque[str](maxlen=20)
 
 
 def complain(problem: object) -> None:
     from archiver.process.output.logs import writes_json
 
+    _complaints.append(str(problem))
     if writes_json():
         logging.getLogger("archiver").error("%s", problem)
         return
     with suppress(OSError):  # stderr is closed, or its disk is full; the exit code remains
         print(f"archiver: {printable(str(problem))}", file=sys.stderr)
+
+
+def last_complaints() -> list[str]:
+    """Return what this process has complained of last."""
+    return list(_complaints)
 
 
 def complain_of(error: BaseException) -> None:

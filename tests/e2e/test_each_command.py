@@ -36,6 +36,11 @@ def test_each_command_does_its_work(broker_41: Broker, topic: str, site: Archive
     standings = {row["topic"]: row["standing"] for row in run("topics")["topics"]}
     assert [name for name, standing in standings.items() if standing not in {"not included", "excluded"}] == [topic]
     assert [row["records"] for row in run("backup", "--until-end")["partitions"]] == [100]
+    status = run("status")
+    (backup,) = status["runs"]
+    assert (backup["kind"], backup["outcome"], backup["partitions"]) == ("until-end", "done", 1)
+    assert (status["working"], status["durable_through"]) == (True, backup["durable_through"])
+    assert topic not in run("status", "--against-kafka")["topics_not_included"]
     assert [row["records"] for row in run("ls")["holdings"]] == [100]
     (key,) = keys_in(site.bucket, f"topics/{topic}/")
     assert run("inspect", key)["records"] == 100
@@ -54,6 +59,7 @@ def test_each_command_does_its_work(broker_41: Broker, topic: str, site: Archive
     done = site.run("report", "--html", "report.html")
     assert done.returncode == 0, done.stderr
     data = data_in((site.folder / "report.html").read_text(encoding="utf-8"))
+    assert [(one["kind"], one["outcome"]) for one in data["status"]["runs"]] == [("until-end", "done")]
     (shown,) = [one for one in data["topics"] if one["topic"] == topic]
     assert [(part["records"], part["next"]) for part in shown["partitions"]] == [(100, 100)]
     assert [one["lag"] for one in data["groups"] if one["group"] == group] == [60]

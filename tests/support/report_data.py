@@ -63,8 +63,21 @@ def report_data(partitions: int, a_topic: int = 1, *, extra: str = "", seed: int
         "cost": cost | prices, "puts": _puts(topics), "topics": topics, "groups": groups, "group_count": len(groups),
         "sweep": {"begun_ms": NOW_MS - DAY_MS, "took_ms": 93_000, "complete": True, "objects": 1_204, "bytes": 7 << 30, "waiting": [], "problems": []},
         "holds": [{"name": f"audit{extra}", "topics": "invoices", "reason": f"tax law{extra}", "by": "finance"}],
-        "problems": bad, "problem_count": len(bad),
+        "status": _status(extra), "problems": bad, "problem_count": len(bad),
     }  # fmt: skip
+
+
+def _status(extra: str) -> dict[str, Any]:
+    """As `archiver status` spells it: a running backup, and a sweep that is late."""
+    row = {"last_success": "2026-09-21T14:12:00Z", "outcome": "running", "partitions": 5, "durable_through": "2026-09-21T14:12:00Z", "next": None, "late": None}  # fmt: skip
+    late = {"kind": "retention", "outcome": "done", "partitions": None, "durable_through": None, "next": "2026-09-20T02:00:00Z", "late": f"the last success was three days ago{extra}"}  # fmt: skip
+    return {
+        "working": False,
+        "durable_through": "2026-09-21T14:12:00Z",
+        "runs": [row | {"kind": "backup"}, row | late],
+        "unfinished_restores": [f"mine{extra}"],
+        "topics_gone": [f"old{extra}"],
+    }
 
 
 def _puts(topics: list[dict[str, Any]]) -> dict[str, list[int]]:

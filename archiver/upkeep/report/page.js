@@ -28,6 +28,7 @@
   const size = (n) => short(n, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]);
   const brief = (n) => (n > 0 && n < 10 ? String(+n.toPrecision(2)) : short(n, 1000, ["", "k", "M", "G", "T"]));
   const time = (ms) => (ms ? new Date(ms).toISOString().slice(0, 16).replace("T", " ") : "never");
+  const stamp = (text) => (text || "").slice(0, 16).replace("T", " ");
   const day = (ms) => new Date(ms).toISOString().slice(0, 10);
   const money = (n) => `${n.toLocaleString("en", { minimumFractionDigits: n < 1000 ? 2 : 0, maximumFractionDigits: n < 1000 ? 2 : 0 })} ${data.cost.currency}`;
   function age(ms) {
@@ -158,8 +159,8 @@
     const status = data.status;
     if (status) {
       const next = (status.runs.find((one) => one.kind === "retention") || {}).next;
-      cards.unshift(["is it working?", status.working ? "yes" : "no", status.durable_through ? `archived until ${status.durable_through}` : "", status.working ? "" : "bad"]);
-      if (next) cards.push(["next sweep", next.slice(0, 10), next]);
+      cards.unshift(["is it working?", status.working ? "yes" : "no", status.durable_through ? `archived until ${stamp(status.durable_through)}` : "", status.working ? "" : "bad"]);
+      if (next) cards.push(["next sweep", next.slice(0, 10), `at ${next.slice(11, 16)}`]);
     }
     by("cards").append(...cards.map(([name, value, more, look]) => el("div", { className: `card ${look || ""}` }, el("small", {}, name), el("b", {}, value), el("small", {}, more))));
   }
@@ -197,7 +198,7 @@
 
   function drawStatus(status) {
     table("runs", ["run", "last success", "state", "archived until", "#partitions", "next", "late"], status.runs.map((one) => [
-      one.kind, one.last_success || "never", one.outcome, one.durable_through || "", one.partitions === null ? "" : count(one.partitions), one.next || "", el("span", { className: "bad" }, one.late || "")]));
+      one.kind, stamp(one.last_success) || "never", one.outcome, stamp(one.durable_through), one.partitions === null ? "" : count(one.partitions), stamp(one.next), el("span", { className: "bad" }, one.late || "")]));
     const notes = [status.unfinished_restores.length ? `unfinished restores: ${status.unfinished_restores.join(", ")}` : "", status.topics_gone.length ? `Kafka no longer has: ${status.topics_gone.join(", ")}` : ""];
     by("runs").querySelector(".note").append(notes.filter(Boolean).join("; "));
   }

@@ -143,7 +143,9 @@ def test_the_command_writes_the_page(
     command = ["report", "--url", "s3://bucket/p", "--html"]
     assert main([*command, str(path)]) == 3
     assert "offsets 20-29 are missing" in capsys.readouterr().err
-    assert data_in(path.read_text())["topics"]
+    data = data_in(path.read_text())
+    assert data["topics"]
+    assert data["status"]["working"] is False  # no backup has left a note
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
     assert main([*command, str(tmp_path / "none" / "report.html")]) == 1
     assert "give another FILE" in capsys.readouterr().err
