@@ -95,9 +95,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     return Shop(tmp_path_factory.mktemp("spool"))
 
 
-def collected(shop: Shop, topics: str = ".*") -> dict[str, Any]:
+def collected(shop: Shop, topics: str = ".*", now_ms: int = NOW_MS) -> dict[str, Any]:
     asked = ReportRequest(re.compile(topics), None, 2.0, 1.0, "USD")
-    found: dict[str, Any] = json.loads(json.dumps(collect_report(shop.archive, asked, IndexUse.CHECK, NOW_MS)))
+    found: dict[str, Any] = json.loads(json.dumps(collect_report(shop.archive, asked, IndexUse.CHECK, now_ms)))
     return found
 
 
@@ -128,6 +128,9 @@ def test_costs_are_of_a_month(shop: Shop) -> None:
     cost = found["cost"]
     assert cost["storage_a_month"] == pytest.approx(stored / 2**30 * 2.0)
     assert (cost["puts_a_day"], cost["puts_a_month"]) == (0, 0)  # all puts are older than a week
+    cost = collected(shop, now_ms=NOW_MS - 9 * 86_400_000)["cost"]
+    assert cost["puts_a_day"] == 5
+    assert cost["puts_a_month"] == pytest.approx(5 * 365 / 12 / 1_000, rel=1e-3)
 
 
 def test_topics_are_chosen(shop: Shop) -> None:
