@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.backup_forecast import run_forecast
-from archiver.cli.options import add_config, add_format, add_run
+from archiver.cli.jobs import add_job
+from archiver.cli.options import add_config, add_format
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import table_lines
 from archiver.errors import UsageError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from archiver.backup.reports.metrics import PartitionState
     from archiver.backup.service.run_service import ServiceResult
     from archiver.backup.service.until_end import BackupReport
+    from archiver.config.model import ArchiverConfig
 
     Reports = Sequence[PartitionReport]
 
@@ -26,7 +28,7 @@ _MOST_NAMED: Final = 3
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, run)
+    add_job(parser, run, "until-end")
     add_config(parser)
     add_format(parser)
     parser.add_argument("--until-end", action="store_true", help="archive what is committed at the start, then exit")
@@ -46,6 +48,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.partitions and not options.until_end:
         raise UsageError("--partitions goes with --until-end, which tells of each when it ends")
+    if options.metrics_file is not None and not options.until_end:
+        raise UsageError("--metrics-file goes with --until-end; a service has metrics.listen")
     if options.dry_run:
         return run_forecast(options)
     arm(failpoint())
@@ -97,6 +101,7 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
         )
 
     with closing(progress):
+        options.job.storage = config.storage
         report, seconds = run_backup(config, notice)
     if options.format == "json":
         print_json(backup_row(report, seconds))
@@ -104,6 +109,7 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
         print_lines(backup_lines(report, seconds, by_partition=options.partitions))
     for error in report.errors:
         complain(error)
+    _note_reached(options, config, report)
     return max((error.exit_code for error in report.errors), default=0)
 
 
@@ -120,6 +126,22 @@ def service_progress(records: int, states: Sequence["PartitionState"], now_ms: i
         f"{spell_count(len(ages_s), 'partition has', 'partitions have')} more to come",
     ]
     return ", ".join(filter(None, parts))
+
+
+def _note_reached(options: argparse.Namespace, config: "ArchiverConfig", report: "BackupReport") -> None:
+    """Tell the run's note how far it came, and call `backup.heartbeat.url` if nothing failed."""
+    from archiver.backup.service.heartbeats import call_heartbeat, limits_of
+
+    reached_ms = None if report.errors else report.begun_ms
+    options.job.facts |= {
+        "partitions": len(report.partitions),
+        "durable_through_ms": reached_ms,
+        "limits": limits_of(config),
+    }
+    if config.backup.heartbeat.url and not report.errors:
+        problem = call_heartbeat(config.backup.heartbeat.url)
+        if problem:
+            complain(problem)
 
 
 def service_row(result: "ServiceResult") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from archiver.cli.options import EXIT_STATUS, Parser, parser_of
 COMMANDS: Final = {
     "demo": ("demo", "real broker, embedded S3: backup, disaster, restore, proof"),
     "backup": ("backup", "archive topics, until stopped or up to what is committed now"),
+    "status": ("status", "is it working? last runs, how far behind, what is late"),
     "topics": ("topics", "which topics of the cluster are archived, and why the others are not"),
     "ls": ("ls", "what the archive holds"),
     "cat": ("cat", "print records as JSON lines, in order"),
@@ -19,6 +20,7 @@ COMMANDS: Final = {
     "import": ("import_", "log directories of Kafka brokers, or files of another tool, into the archive"),
     "export": ("export", "topics of the archive, as files of another tool"),
     "inspect": ("inspect", "take one object apart: header, facts, blocks, and whether they agree"),
+    "report": ("report", "one HTML page: what is archived over time, what is missing, what it costs"),
     "verify": ("verify", "is the archive whole?"),
     "copy": ("copy", "keep a second archive: copies what it lacks"),
     "restore": ("restore", "bring topics back into a cluster, as a Spark job"),

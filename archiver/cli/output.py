@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -13,11 +14,13 @@ from archiver.interrupt import INTERRUPTED
 from archiver.process.output.text import printable
 
 _PRINTED_AT_ONCE: Final = 1 << 16
+_complaints: Final = deque[str](maxlen=20)
 
 
 def complain(problem: object) -> None:
     from archiver.process.output.logs import writes_json
 
+    _complaints.append(str(problem))
     if writes_json():
         logging.getLogger("archiver").error("%s", problem)
         return
@@ -28,6 +31,11 @@ def complain(problem: object) -> None:
 def is_one_terminal() -> bool:
     """Return whether results and complaints both go to a terminal, where a line in both would be read twice."""
     return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+def last_complaints() -> list[str]:
+    """Return what this process has complained of last."""
+    return list(_complaints)
 
 
 def complain_of(error: BaseException) -> None:

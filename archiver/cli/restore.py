@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from archiver.cli.chosen_positions import add_group_renames, add_groups_removed, group_request
 from archiver.cli.groups_apply import complain_of_groups
+from archiver.cli.jobs import add_job
 from archiver.cli.options import (
     add_archive,
     add_copies,
     add_format,
     add_life,
-    add_run,
     add_times,
     archive_config,
     natural,
@@ -44,7 +44,7 @@ _OTHER_MOMENTS = "`archiver groups apply --restore {} --as-of` that, or a later 
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, run)
+    add_job(parser, run, "restore")
     add_archive(parser)
     add_format(parser)
     parser.add_argument(
@@ -213,6 +213,7 @@ def run(options: argparse.Namespace) -> int:
 
         def begin(restore_id: str) -> None:
             begun.append(restore_id)
+            _note_begun(options, config, restore_id)
             again = "the same command goes on"
             if options.is_resolved:  # a relative time means another one by then
                 again = f"this goes on: {spell_command(['archiver', *options.typed])}"
@@ -239,6 +240,15 @@ def run(options: argparse.Namespace) -> int:
                 print_json(restore_row(RestoreResult.of_failure("".join(begun), seconds, failure)))
             return failure.exit_code
     return _print_result(options, result)
+
+
+def _note_begun(options: argparse.Namespace, config: "ArchiverConfig", restore_id: str) -> None:
+    """Note in the archive that a restore has begun: a killed one puts no note at its end."""
+    from archiver.archive.notes.run_notes import Outcome
+
+    options.job.storage = config.storage
+    options.job.facts["name"] = restore_id
+    options.job.note(Outcome.RUNNING)
 
 
 def _groups_request(

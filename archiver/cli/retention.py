@@ -6,7 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.options import add_archive, add_format, add_run
+from archiver.cli.jobs import add_job
+from archiver.cli.options import add_archive, add_format
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.retention_last import run_reports
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
@@ -14,6 +15,7 @@ from archiver.process.output.shell import spell_command
 from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
+    from archiver.config.model import ArchiverConfig
     from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
     from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 
@@ -23,7 +25,7 @@ _COMMAND: Final = ("archiver", "retention")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, run)
+    add_job(parser, run, "retention")
     add_archive(parser)
     add_format(parser)
     parser.add_argument("--dry-run", action="store_true", help="tell what would be deleted and why, and delete nothing")
@@ -42,12 +44,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--now", metavar="TIME", help="count ages from this time (2026-11-20T14:00:00Z); the future only with --dry-run"
-    )
-    parser.add_argument(
-        "--metrics-file",
-        type=Path,
-        metavar="FILE",
-        help="write the sweep's metrics there at its end, for node_exporter's textfile collector (FILE is *.prom)",
     )
     reports = parser.add_mutually_exclusive_group()
     reports.add_argument("--last", action="store_true", help="sweep nothing; tell what the last sweep did")
@@ -89,11 +85,9 @@ def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.process.running.failpoints import arm
     from archiver.spark.retention import run_retention
     from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
-    from archiver.upkeep.retention.sweeping.sweep_metrics import check_metrics_file, write_metrics
+    from archiver.upkeep.retention.sweeping.sweep_metrics import sweep_families
     from archiver.upkeep.retention.sweeping.sweep_result import report_of
 
-    if options.metrics_file is not None:
-        check_metrics_file(options.metrics_file)
     arm(failpoint())
     request = SweepRequest(
         is_dry_run=options.dry_run,
@@ -103,17 +97,34 @@ def _run_sweep(options: argparse.Namespace) -> int:
         topics=options.topics,
         without_kafka=options.without_kafka,
     )
+    if options.dry_run:
+        options.job.metrics_file = None
+    else:
+        options.job.storage = config.storage
+        options.job.facts["limits"] = _limits(config, options)
     with closing(Progress("retention", quiet=options.quiet)) as progress:
         result = run_retention(config, request, progress.report)
+    options.job.facts["holds"] = tuple(result.holds[:100])
     if options.format == "json":
         print_json(retention_row(result))
     else:
         print_lines(retention_lines(result, _command(file, options.topics)))
     for problem in _problems(result):
         complain(problem)
-    if options.metrics_file is not None and not options.dry_run:
-        write_metrics(options.metrics_file, report_of(result))
+    if options.job.metrics_file is not None:
+        options.job.families = sweep_families(report_of(result))
     return result.exit_code
+
+
+def _limits(config: "ArchiverConfig", options: argparse.Namespace) -> dict[str, str]:
+    """Return the settings of the sweep, for its note."""
+    from archiver.config.quantities import spell_exact_duration
+
+    kept = {
+        "retention.floor": spell_exact_duration(config.retention.floor_ms),
+        "retention.min-object-age": spell_exact_duration(config.retention.min_object_age_ms),
+    }
+    return kept if options.topics is None else {**kept, "topics": options.topics}
 
 
 def _command(file: Path | None, topics: str | None) -> list[str]:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from archiver.cli.jobs import add_job
 from archiver.cli.options import (
     add_archive,
     add_copies,
     add_format,
-    add_run,
     archive_config,
     copy_choice,
 )
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, run)
+    add_job(parser, run, "verify")
     add_archive(parser)
     add_format(parser)
     parser.add_argument(
@@ -67,6 +67,10 @@ def run(options: argparse.Namespace) -> int:
     from archiver.spark.verify import run_verify
     from archiver.upkeep.object_check import Level
 
+    config = archive_config(options)
+    options.job.storage = config.storage
+    given = {"level": options.level, "topics": options.topics, "since": options.since}
+    options.job.facts["limits"] = {name: value for name, value in given.items() if value is not None}
     with closing(Progress("verify", quiet=options.quiet)) as progress:
         result = run_verify(
             config,

@@ -222,6 +222,23 @@ class BatchConfig(Section):
     )
 
 
+class HeartbeatConfig(Section):
+    """The call that tells an outside monitor that a backup works."""
+
+    url: Text | None = Field(
+        default=None,
+        repr=False,
+        description="called with GET when everything that was known at the start of a round is durable, at most once a minute; absent: none",
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, url: str | None) -> str | None:
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise ValueError("must begin with https:// or http://")
+        return url
+
+
 class BackupConfig(Section):
     """Settings of a backup."""
 
@@ -267,6 +284,7 @@ class BackupConfig(Section):
         description="at a batch that expands to more than backup.batch.bytes, or is damaged on every in-sync replica: stop the partition before it, or skip it (a hole `unreadable`, logged as an error)",
     )
     spool: SpoolConfig = SpoolConfig()
+    heartbeat: HeartbeatConfig = HeartbeatConfig()
 
     @property
     def level(self) -> int:

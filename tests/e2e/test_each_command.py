@@ -11,6 +11,7 @@ from tests.integration.groups.test_group_positions import commit
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in
 from tests.support.kafka_topics import create_topic, produce_values
+from tests.support.report_data import data_in
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
@@ -36,6 +37,11 @@ def test_each_command_does_its_work(broker_41: Broker, topic: str, site: Archive
     standings = {row["topic"]: row["standing"] for row in run("topics")["topics"]}
     assert [name for name, standing in standings.items() if standing not in {"not included", "excluded"}] == [topic]
     assert [row["records"] for row in run("backup", "--until-end")["partitions"]] == [100]
+    status = run("status")
+    (backup,) = status["runs"]
+    assert (backup["kind"], backup["outcome"], backup["partitions"]) == ("until-end", "done", 1)
+    assert (status["working"], status["durable_through"]) == (True, backup["durable_through"])
+    assert topic not in run("status", "--against-kafka")["topics_not_included"]
     assert [row["records"] for row in run("ls")["holdings"]] == [100]
     (key,) = keys_in(site.bucket, f"topics/{topic}/")
     assert run("inspect", key)["records"] == 100
@@ -51,6 +57,13 @@ def test_each_command_does_its_work(broker_41: Broker, topic: str, site: Archive
     chosen = ("--groups", group)
     (position,) = run("groups", "show", *chosen)["positions"]
     assert (position["group"], position["offset"]) == (group, 40)
+    done = site.run("report", "--html", "report.html")
+    assert done.returncode == 0, done.stderr
+    data = data_in((site.folder / "report.html").read_text(encoding="utf-8"))
+    assert [(one["kind"], one["outcome"]) for one in data["status"]["runs"]] == [("until-end", "done")]
+    (shown,) = [one for one in data["topics"] if one["topic"] == topic]
+    assert [(part["records"], part["next"]) for part in shown["partitions"]] == [(100, 100)]
+    assert [one["lag"] for one in data["groups"] if one["group"] == group] == [60]
     site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], restore_id="mine")
     assert [row["is_finished"] for row in run("restore", "list")["restores"]] == [True]
     (shown,) = run("restore", "show", "mine")["topics"]

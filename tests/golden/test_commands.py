@@ -21,6 +21,7 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.notes.cluster_topics import ArchivingState, IncludeEntry, TopicRow, TopicsSurvey
 from archiver.archive.notes.holds import Hold, add_hold
+from archiver.archive.notes.run_notes import Outcome, RunKind, RunNote, put_run_note
 from archiver.archive.notes.sweeps import append_report
 from archiver.archive.notes.topic_changes import record_branch, record_topic
 from archiver.archive.notes.topics import Branch
@@ -40,6 +41,7 @@ from archiver.cli.main import main
 from archiver.cli.restore_preview import preview_row
 from archiver.cli.restore_report import restore_row
 from archiver.cli.retention import retention_row
+from archiver.cli.status import status_row as runs_row
 from archiver.cli.topics import topics_row
 from archiver.errors import DroppedError, KafkaError
 from archiver.groups.target.application_decisions import PositionOutcome
@@ -54,6 +56,7 @@ from archiver.restore.targets.target_configs import Finish
 from archiver.spark.drill import Drill
 from archiver.store.port import ObjectKind
 from archiver.upkeep.copying import CopyResult
+from archiver.upkeep.run_status import RunStatus, read_status
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -168,6 +171,22 @@ DRILL = Drill(
     groups={"positions": 2, "compared": 1},
     problems={"orders: the sample is empty": 3},
 )
+
+
+def status_of_runs() -> RunStatus:
+    """A backup that is late, a sweep, and a restore that was killed."""
+    archive = Archive(MemoryStore(), LAYOUT)
+    behind = {"durable_through_ms": 1_000, "partitions": 6, "problems": ("cannot reach Kafka",), "gone": ("payments",)}
+    runs = (
+        RunNote(kind=RunKind.BACKUP, name="p", outcome=Outcome.RUNNING, version="1", **behind),  # type: ignore[arg-type]
+        RunNote(kind=RunKind.RETENTION, outcome=Outcome.DONE, version="1", holds=("law",), limits={"topics": "o.*"}),
+        RunNote(kind=RunKind.RESTORE, name="mine", outcome=Outcome.RUNNING, version="1"),
+    )
+    for run in runs:
+        assert put_run_note(archive, run) == ""
+    return read_status(archive, 0, {"": 3_600_000})
+
+
 ROWS: Final[Mapping[str, Callable[[], object]]] = {
     "groups apply": lambda: groups_row(
         restored(
@@ -191,6 +210,7 @@ ROWS: Final[Mapping[str, Callable[[], object]]] = {
     ),
     "restore dry run": lambda: preview_row(PREVIEW),
     "restore": lambda: restore_row(RestoreResult(restore_id="r", seconds=2.0, filling_seconds=1.0, topics=[TOPIC])),
+    "status": lambda: runs_row(status_of_runs(), ["audit"]),
     "topics": lambda: topics_row(TopicsSurvey(rows=[STANDING], unmatched=[ENTRY])),
     "retention": lambda: retention_row(replace(result_of(), digest="d" * 64)),
     "retention of control objects": lambda: retention_row(swept_debris()),

@@ -6,6 +6,7 @@ from typing import Final
 from archiver.backup.compacted.work.instance_metrics import INSTANCE_METRICS
 from archiver.backup.reports.metrics import METRICS
 from archiver.process.output.declared_metrics import Declared
+from archiver.process.output.job_metrics import JOB_METRICS
 from archiver.upkeep.retention.sweeping.sweep_metrics import SWEEP_METRICS
 from tests.support.brokers import REPOSITORY
 from tests.support.pages import with_table
@@ -15,6 +16,7 @@ _DECLARED: Final[Mapping[str, Iterable[Declared]]] = {
     "metrics": METRICS,
     "instance-metrics": INSTANCE_METRICS,
     "sweep-metrics": SWEEP_METRICS,
+    "job-metrics": JOB_METRICS,
 }
 
 

@@ -93,6 +93,7 @@ IN_STORE: Final = {
     Right.PUT_NOTES: ("s3:PutObject", "control/restores/"),
     Right.PUT_FOLDS: ("s3:PutObject", "control/group-folds/"),
     Right.PUT_HOLDS: ("s3:PutObject", "control/holds/"),
+    Right.PUT_RUNS: ("s3:PutObject", "control/runs/"),
     Right.PUT_ROLES: ("s3:PutObject", "control/roles/"),
     Right.PUT_TOPICS: ("s3:PutObject", "control/topics/"),
     Right.PUT_DRILLS: ("s3:PutObject", "control/drills/"),
@@ -422,6 +423,9 @@ class RightsStage:
         if Right.LIST in case.rights:
             below = {"StringLike": {"s3:prefix": [f"{prefix}/*"]}}
             yield {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [bucket], "Condition": below}
+        if Right.PUT_RUNS in case.rights:  # without it, old notes of runs stay
+            resource = f"{bucket}/{prefix}/control/runs/*"
+            yield {"Effect": "Allow", "Action": ["s3:DeleteObject"], "Resource": [resource]}
         for right in case.rights:
             if right in IN_STORE:
                 action, sub = IN_STORE[right]
@@ -482,8 +486,9 @@ class RightsStage:
             "retention",
         }:
             self._assert_kept(case, done)
-        elif command.typed[0] == "inspect":
-            assert json.loads(done.out)["records"] == len(RECORDS[0])
+        elif command.typed[0] in {"inspect", "status"}:
+            told = json.loads(done.out)
+            assert told["working"] if command.typed[0] == "status" else told["records"] == len(RECORDS[0])
         else:
             assert [(row["topic"], row["standing"]) for row in json.loads(done.out)["topics"]] == [(ORDERS, "archived")]
 
@@ -592,6 +597,7 @@ class RightsStage:
             others = (f"{prefix_of(case)}/control/", f"{prefix_of(case)}/topics/{OFFSETS}/")
         elif case.command.kind is Kind.ROLLBACK:
             others = (f"{prefix_of(case)}/control/restores/{group_of(case)}/@groups/",)
+        others += (f"{prefix_of(case)}/control/runs/",)  # a run that fails says so
         assert not [key for key in new if not key.startswith(others)]
         assert before.objects.items() <= after.objects.items()
 

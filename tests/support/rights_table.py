@@ -46,6 +46,7 @@ class Right(Enum):
     PUT_NOTES = "PutObject on `control/restores/`"
     PUT_FOLDS = "PutObject on `control/group-folds/`"
     PUT_HOLDS = "PutObject on `control/holds/`"
+    PUT_RUNS = "PutObject on `control/runs/`"
     PUT_ROLES = "PutObject on `control/roles/`"
     PUT_TOPICS = "PutObject on `control/topics/`"
     PUT_DRILLS = "PutObject on `control/drills/`"
@@ -63,7 +64,7 @@ class Right(Enum):
 
 _OF_STORE: Final = {
     Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_FOLDS,
-    Right.PUT_HOLDS, Right.PUT_ROLES, Right.PUT_TOPICS, Right.PUT_DRILLS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.DELETE_CONTROL, Right.TAG,
+    Right.PUT_HOLDS, Right.PUT_RUNS, Right.PUT_ROLES, Right.PUT_TOPICS, Right.PUT_DRILLS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.DELETE_CONTROL, Right.TAG,
 }  # fmt: skip
 
 
@@ -133,6 +134,13 @@ PUT: Final = denied(r"/control/probe/\d+\.json: PutObject", "s3:PutObject")
 READING: Final = {Right.LIST: LIST, Right.GET: GET}
 WRITING: Final = {**READING, Right.PUT: PUT}
 
+RUN_NOTE: Final = {
+    Right.PUT_RUNS: goes_on(
+        r"/control/runs/\S+: PutObject was denied; grant s3:PutObject on ", "leaves no note of its run"
+    )
+}
+VERIFYING: Final = {**READING, **RUN_NOTE}
+
 HIDDEN: Final = Loss(r"topic {topic}: .*grant this user Describe on topic {topic} \(and Read, to archive it\)")
 ARCHIVING: Final = {
     Right.READ_TOPICS: HIDDEN,
@@ -171,6 +179,7 @@ def on_target(right: str, exit_code: int = 2) -> Loss:
 NOTES: Final = {
     **READING,
     Right.PUT_NOTES: denied(r"/control/restores/\S+: PutObject", "s3:PutObject"),
+    **RUN_NOTE,
 }
 BROKERS: Final = {
     Right.CLUSTER_CONFIGS: goes_on(
@@ -217,6 +226,7 @@ def without_events(operation: str) -> Loss:
 UNTIL_END: Final = ("backup", "--until-end")
 
 COMMANDS: Final = (
+    Command(name="`status`", typed=("status",), needs=READING, is_brief=True),
     Command(name="`ls`", typed=("ls",), needs=READING, is_brief=True),
     Command(name="`ls TOPIC`", typed=("ls", "orders", "--segments"), needs=READING, is_brief=True),
     Command(name="`cat`", typed=("cat", "orders"), needs=READING, is_brief=True),
@@ -280,6 +290,7 @@ COMMANDS: Final = (
     Command(name="`retention --last`, `retention --history`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),
     Command(name="`restore list`", typed=("restore", "list"), needs={Right.LIST: LIST}, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
+    Command(name="`report`", typed=("report", "--html", "report.html"), needs=READING, is_brief=True),
     Command(
         name="`groups fold`",
         typed=("groups", "fold"),
@@ -329,9 +340,9 @@ COMMANDS: Final = (
         },
     ),
     Command(name="`inspect`", typed=("inspect", "{object}"), needs={Right.GET: GET}, is_brief=True),
-    Command(name="`verify`", typed=("verify",), needs=READING, is_brief=True),
-    Command(name="`verify --level counts`", typed=("verify", "--level", "counts"), needs=READING),
-    Command(name="`verify --level records`", typed=("verify", "--level", "records"), needs=READING),
+    Command(name="`verify`", typed=("verify",), needs=VERIFYING, is_brief=True),
+    Command(name="`verify --level counts`", typed=("verify", "--level", "counts"), needs=VERIFYING),
+    Command(name="`verify --level records`", typed=("verify", "--level", "records"), needs=VERIFYING),
     Command(name="`copy`", typed=("copy", "--to", "{second}"), needs=WRITING, is_brief=True),
     Command(
         name="`query`",
@@ -348,7 +359,7 @@ COMMANDS: Final = (
                 r"the positions of group {group} could not be read: .*grant this user Describe on group {group};",
                 "does not compare the backup's commits",
             ),
-            **READING,
+            **VERIFYING,
         },
     ),
     Command(
@@ -362,7 +373,7 @@ COMMANDS: Final = (
                 3,
                 "does not compare the backup's commits",
             ),
-            **READING,
+            **VERIFYING,
             Right.PUT_ROLES: Loss(
                 r"that its next copy is due could not be noted: .*PutObject was denied; grant s3:PutObject on ",
                 3,

@@ -14,6 +14,7 @@ from archiver.cli.commands import build_parser
 from archiver.config.load import load_config, load_target
 from archiver.errors import ArchiverError
 from archiver.kafka.login.settings import KafkaSettings
+from archiver.process.output.job_metrics import JOB_METRICS
 from archiver.upkeep.retention.sweeping.sweep_metrics import SWEEP_METRICS
 from tests.support.brokers import REPOSITORY
 from tests.support.metrics_tables import metrics_page
@@ -59,7 +60,7 @@ def test_options_exist(page: str) -> None:
     )
     commands = (
         "backup", "ls", "cat", "compacted run", "compacted status", "compacted clear", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold", "inspect", "verify", "copy", "drill", "restore", "query", "spark-env pack", "demo",
-        "retention", "hold add", "hold list", "hold release", "topics",
+        "retention", "hold add", "hold list", "hold release", "topics", "report", "status",
         "import kafka-log", "import kafka-backup", "import kafka-0.7", "import osodevops", "import avro", "export kafka-backup",
     )  # fmt: skip
     help_texts = "".join(map(_help_of, commands))
@@ -157,7 +158,7 @@ def test_metrics_page_is_made_of_the_declarations() -> None:
 
 def test_alarms_name_metrics_that_exist() -> None:
     named = set(re.findall(r"archiver_[a-z_]+", text_of("docs/metrics.md")))
-    assert named == {metric.name for metric in (*METRICS, *INSTANCE_METRICS, *SWEEP_METRICS)}
+    assert named == {metric.name for metric in (*METRICS, *INSTANCE_METRICS, *SWEEP_METRICS, *JOB_METRICS)}
 
 
 def test_the_drawing_of_the_rooms_is_the_contract() -> None:

@@ -22,14 +22,14 @@ INFRA = REPOSITORY / "infra"
 UNITS = [INFRA / "retention" / f"archiver-retention.{kind}" for kind in ("service", "timer")]
 # A right to put below the prefix, or below control/, is given for the streams that the role writes.
 PUT_BY_WRITERS = ["README.txt"] + [
-    f"control/{stream}/" for stream in ("cluster", "index", "present", "probe", "starts", "topics")
+    f"control/{stream}/" for stream in ("cluster", "index", "present", "probe", "runs", "starts", "topics")
 ]
 PUT_BY = {
     "backup": ["topics/", "control/group-positions/", *PUT_BY_WRITERS],
     "compacted": ["compacted/", "control/moments/", "control/roles/", *PUT_BY_WRITERS],
 }
-PUT_BY_SWEEPS = ("group-folds", "policies", "swept", "sweeps")
-DELETED_BY_SWEEPS = ("group-positions", "index", "restores", "sweeps", "swept")
+PUT_BY_SWEEPS = ("group-folds", "policies", "runs", "swept", "sweeps")
+DELETED_BY_SWEEPS = ("group-positions", "index", "restores", "runs", "sweeps", "swept")
 STREAMS = {
     Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in PUT_BY_SWEEPS],
     Right.DELETE_CONTROL: [("s3:DeleteObject", f"control/{stream}/") for stream in DELETED_BY_SWEEPS],
@@ -136,8 +136,14 @@ def needed_by(role: str) -> Iterator[tuple[str, str]]:
                     yield IN_STORE[right]
 
 
-# A sweep does without knowing locks.
-MORE = {"sweep": {("s3:GetObjectLegalHold", ""), ("s3:GetObjectRetention", "")}}
+# A sweep does without knowing locks. Without a right to delete them, old notes of runs stay.
+_OLD_RUNS = ("s3:DeleteObject", "control/runs/")
+MORE = {
+    "backup": {_OLD_RUNS},
+    "compacted": {_OLD_RUNS},
+    "restore": {_OLD_RUNS},
+    "sweep": {("s3:GetObjectLegalHold", ""), ("s3:GetObjectRetention", "")},
+}
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -10,6 +10,7 @@ from archiver.archive.format.control import MOMENTS, RESTORES, TOPICS, Fact, rea
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import FOLDS, FoldKey, Layout, chosen_name, is_partition_number
 from archiver.archive.notes.holds import HOLDS
+from archiver.archive.notes.run_notes import RUNS
 from archiver.archive.notes.sweeps import SWEEPS
 from archiver.archive.notes.swept import SWEPT
 from archiver.archive.restores.finished_restores import APPLICATIONS, FINISHED, PLAN, is_claim
@@ -21,7 +22,7 @@ _READS_AT_ONCE = 16
 _PIECE_NAME = re.compile(r"[0-9]{1,10}-[0-9a-f]{24}", re.ASCII)  # of a plan
 _MANY_IN_A_ROW = 10  # missing facts in a row are reported in one line
 # Streams that may have gaps, or have other checks: `topics/` by the facts of their objects, `roles/` by the copies.
-_UNCHECKED: Final = tuple(f"{root}/" for root in (TOPICS, MOMENTS, ROLES, SWEPT, SWEEPS))
+_UNCHECKED: Final = tuple(f"{root}/" for root in (TOPICS, MOMENTS, ROLES, RUNS, SWEPT, SWEEPS))
 _TARGET_PARTS: Final = 3  # restores/<id>/<target>
 
 

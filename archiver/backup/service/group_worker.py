@@ -8,6 +8,7 @@ from concurrent.futures import TimeoutError as WaitError
 from contextlib import AsyncExitStack
 from typing import Final, TypeVar
 
+from archiver.archive.format.handle import Archive
 from archiver.backup.opening.opener import OPENERS
 from archiver.backup.reports.gone_topics import GoneTopics
 from archiver.backup.reports.ledger import Ledger
@@ -118,6 +119,10 @@ class GroupWorker(ABC):
         self._loop.call_soon_threadsafe(self.lose, partitions)
 
     # --- the life of a worker
+
+    @property
+    def archive(self) -> Archive:
+        return self._sink.archive
 
     @property
     def troubles(self) -> Troubles:

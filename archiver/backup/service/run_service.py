@@ -9,11 +9,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from archiver.archive.notes.run_notes import RunKind
 from archiver.backup.reports.ledger import Ledger
 from archiver.backup.reports.metrics import Metrics, PartitionState
 from archiver.backup.reports.metrics_server import MetricsServer
 from archiver.backup.service.backup_service import Service
 from archiver.backup.service.group_worker import GroupWorker, persist
+from archiver.backup.service.heartbeats import Heartbeats
 from archiver.backup.service.request import BackupRequest
 from archiver.backup.service.run_backup import decoders, request_of, spool_of
 from archiver.backup.service.until_end import Attend
@@ -61,6 +63,7 @@ def run_service(
     vitals = Vitals()
     metrics = metrics_of(vitals)
     group = group_of(config)
+    heartbeats = Heartbeats(config, RunKind.BACKUP, vitals)
     made: list[Service] = []
 
     def make(request: BackupRequest, pool: Workers) -> Service:
@@ -71,10 +74,12 @@ def run_service(
         def report() -> None:
             notice(metrics.records, list(vitals.states()), vitals.clock_ms())
 
-        return [report_state(service, config, group, say, report), *vitals.watch(client)]
+        beats = heartbeats.run(service.archive)
+        return [report_state(service, config, group, say, report), beats, *vitals.watch(client)]
 
     run_worker(config, vitals, metrics, make, watch)
     dropped, lasting = (made[0].dropped, made[0].problems) if made else ((), ())
+    heartbeats.end([*dropped, *lasting])
     return ServiceResult(records=metrics.records, dropped=dropped, lasting=lasting)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from archiver.archive.copies.roles import RolePlace
+from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.cluster_topics import (
     explain_unmatched,
     find_cluster_topics,
@@ -50,6 +51,7 @@ class BackupReport:
     partitions: Sequence[PartitionReport]
     problems: Sequence[ArchiverError]
     left: Sequence[TopicPartition] = ()  # to the instances that keep copies
+    begun_ms: int | None = None  # by the store's clock, before the log ends were read
 
     @property
     def errors(self) -> Sequence[ArchiverError]:
@@ -81,6 +83,7 @@ async def back_up_until_end(
                     await unless_stopped(stop, keeper.take_snapshot())
                 except (KafkaError, KafkaTemporaryError, StoreError, StoreTemporaryError) as error:
                     problems.append(error)
+            begun_ms = epoch_ms(await pool.call(request.sink.archive.store.now))
             run = _Run(client, opener, request, pool)
             await unless_stopped(stop, run.open(topics))
             try:
@@ -90,7 +93,7 @@ async def back_up_until_end(
             except StoppedError as error:
                 problems.append(error)
             problems += opener.findings.values()
-            return BackupReport(partitions=run.reports(), problems=problems, left=sorted(run.left))
+            return BackupReport(partitions=run.reports(), problems=problems, left=sorted(run.left), begun_ms=begun_ms)
 
 
 async def _selected(

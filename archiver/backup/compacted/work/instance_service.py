@@ -9,7 +9,6 @@ from typing import Final
 
 from archiver.archive.copies.copy_catalog import CopyCatalog
 from archiver.archive.copies.roles import RolePlace
-from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import StoreClock, since_boot_s
 from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn.events import CoordinationEvent
@@ -71,10 +70,6 @@ class InstanceService(GroupWorker):
         self._running: dict[TopicPartition, asyncio.Task[None]] = {}
         self._catalog = CopyCatalog(self._sink.archive)
         self.in_question: Collection[RolePlace] = ()  # partitions whose copies are not cleared for now
-
-    @property
-    def archive(self) -> Archive:
-        return self._sink.archive
 
     def now_ms(self) -> int:
         """Return a time that the store's clock has surely reached."""

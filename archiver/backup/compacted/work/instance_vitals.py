@@ -78,6 +78,10 @@ class InstanceVitals(WorkerVitals[InstanceService]):
     def standing(self) -> CopyCounts:
         return NOTHING_SEEN if self._service is None else self._watch.standing
 
+    def next_turn_ms(self) -> int | None:
+        """Return when the next copy is due, by the last surveys; None: unknown."""
+        return min((turn.due_ms for turn in self.turns() if turn.due_ms is not None), default=None)
+
     def spell_roles(self) -> str:
         """Spell the roles of the process in its partitions, for people."""
         roles = Counter(turn.turn.role for turn in self.turns())

@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from archiver.archive.format.store_clock import since_boot_s
+from archiver.archive.notes.run_notes import RunKind
 from archiver.backup.compacted.work.instance_metrics import InstanceMetrics
 from archiver.backup.compacted.work.instance_service import InstanceRequest, InstanceService
 from archiver.backup.compacted.work.instance_vitals import InstanceVitals
+from archiver.backup.service.heartbeats import Heartbeats
 from archiver.backup.service.request import BackupRequest
 from archiver.backup.service.run_service import group_settings, metrics_of, report_state, run_worker
 from archiver.config.model import ArchiverConfig
@@ -33,6 +35,7 @@ def run_instance(
     vitals = InstanceVitals(config)
     metrics = metrics_of(vitals)
     counts = InstanceMetrics(vitals.turns, vitals.standing, vitals.clock_ms, metrics.registry)
+    heartbeats = Heartbeats(config, RunKind.COMPACTED, vitals, instance=name, next_ms=vitals.next_turn_ms)
     group = f"{group_of(config)}-{name}"
     roles_at_end = ""
 
@@ -63,10 +66,12 @@ def run_instance(
             roles_at_end = vitals.spell_roles() if service.held else ""
 
     def watch(service: InstanceService, client: KafkaClient) -> Sequence[Awaitable[None]]:
-        return [report(service), *([] if config.metrics.listen is None else vitals.watch(client))]
+        beats = heartbeats.run(service.archive)
+        return [report(service), beats, *([] if config.metrics.listen is None else vitals.watch(client))]
 
     try:
         run_worker(config, vitals, metrics, make, watch)
+        heartbeats.end(())
     finally:
         if roles_at_end:  # held records are durable by now
             tell(roles_at_end)

@@ -79,8 +79,12 @@ def run_sweep(
         plan, covering = _covered(archive, config, plan)
         notice("looking for control objects that nobody needs any longer")
 
+        holds: dict[str, bool] = {}  # whether each is in force
+
         def ask_debris() -> DebrisTerms:
-            return debris_terms(archive, config, read_holds(archive), request.now_ms, survey.pins)
+            found = read_holds(archive)
+            holds.update({name: hold.is_in_force for name, hold in found.items()})
+            return debris_terms(archive, config, found, request.now_ms, survey.pins)
 
         leaves_debris = wanted is not None or any(one.stop for one in seen.kept)
         debris = DebrisPlan() if leaves_debris else survey_debris(archive, ask_debris())
@@ -111,6 +115,7 @@ def run_sweep(
             debris=debris,
             debris_swept=debris_swept,
             seconds=_since(started_s),
+            holds=[name for name, is_in_force in holds.items() if is_in_force],
         )
         append_report(archive, report_of(result))
         return result

@@ -1,14 +1,11 @@
-"""Writes the metrics of one sweep to a file for node_exporter's textfile collector: a sweep ends before it is scraped."""
+"""Declares the metrics of one sweep, which `--metrics-file` writes beside those of every job."""
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.metrics_core import Metric
 
 from archiver.archive.notes.sweeps import SweepReport
-from archiver.errors import ArchiverError, UsageError
 from archiver.process.output.declared_metrics import Declared, Labels, family_of
 
 LAST_RUN: Final = Declared(
@@ -37,30 +34,10 @@ FAILED: Final = Declared(
 SWEEP_METRICS: Final = (LAST_RUN, SECONDS, OBJECTS, RECORDS, BYTES, TOPICS, REFUSED, FAILED)
 
 
-def check_metrics_file(path: Path) -> None:
-    """Check before a sweep that its metrics can be written. Raises UsageError."""
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"--metrics-file {path}: there is no folder {path.absolute().parent}")
-
-
-def write_metrics(path: Path, report: SweepReport) -> None:
-    """Replace the file at once: a reader sees the former one or this one, whole."""
-    registry = CollectorRegistry()
-    registry.register(_Families(report))
-    try:
-        write_to_textfile(str(path), registry)
-    except OSError as error:
-        raise ArchiverError(f"--metrics-file {path}: was not written: {error}; the sweep itself is done") from error
-
-
-class _Families:
-    """A collector of the metrics of one sweep."""
-
-    def __init__(self, report: SweepReport) -> None:
-        self._values = _values_of(report)
-
-    def collect(self) -> Iterator[Metric]:
-        return (family_of(declared, self._values[declared]) for declared in SWEEP_METRICS)
+def sweep_families(report: SweepReport) -> list[Metric]:
+    """Return the metrics of one sweep."""
+    values = _values_of(report)
+    return [family_of(declared, values[declared]) for declared in SWEEP_METRICS]
 
 
 def _values_of(report: SweepReport) -> Mapping[Declared, Mapping[Labels, float]]:

@@ -33,6 +33,7 @@ class SweepResult:
     not_taken_back: Sequence[str] = ()  # why existing objects that count as swept are unknown
     debris: DebrisPlan = field(default_factory=DebrisPlan)
     debris_swept: DebrisSwept = field(default_factory=DebrisSwept)
+    holds: Sequence[str] = ()  # in force, as they were read last; not read by a sweep of some topics
 
     @property
     def is_complete(self) -> bool:

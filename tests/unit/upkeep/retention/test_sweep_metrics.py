@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from archiver.archive.notes.sweeps import SweepReport, SweptTopic
 from archiver.errors import ArchiverError, UsageError
-from archiver.upkeep.retention.sweeping.sweep_metrics import SWEEP_METRICS, check_metrics_file, write_metrics
+from archiver.process.output.job_metrics import check_metrics_file, job_families, write_metrics_file
+from archiver.upkeep.retention.sweeping.sweep_metrics import SWEEP_METRICS, sweep_families
 
 TOPIC = SweptTopic(objects=3, records=30, bytes=300, deleted_because={"old": 3}, kept_because={}, stopped="")
 REPORT = SweepReport(
@@ -22,6 +23,10 @@ REPORT = SweepReport(
     waiting=["orders"],
     failed=1,
 )
+
+
+def write_metrics(path: Path, report: SweepReport) -> None:
+    write_metrics_file(path, sweep_families(report))
 
 
 def values_in(path: Path) -> dict[str, dict[str, float]]:
@@ -58,9 +63,7 @@ def test_who_reads_sees_a_whole_file_of_one_sweep(tmp_path: Path, monkeypatch: p
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", fail)
-        with pytest.raises(
-            ArchiverError, match=r"was not written: .*No space left on device; the sweep itself is done$"
-        ):
+        with pytest.raises(ArchiverError, match=r"was not written: .*No space left on device; the job itself is done$"):
             write_metrics(path, replace(REPORT, failed=0))
     assert [one.name for one in tmp_path.iterdir()] == ["sweep.prom"]
     assert path.read_bytes() == before
@@ -73,3 +76,24 @@ def test_a_folder_that_is_missing_is_told_before_the_sweep(tmp_path: Path) -> No
     check_metrics_file(Path("sweep.prom"))
     with pytest.raises(UsageError, match=r"^--metrics-file .*/none/sweep\.prom: there is no folder .*/none$"):
         check_metrics_file(tmp_path / "none" / "sweep.prom")
+
+
+def test_a_failed_run_keeps_the_last_success(tmp_path: Path) -> None:
+    path = tmp_path / "verify.prom"
+    told = []
+    for now_s, exit_code in ((100, 3), (200, 0), (300, 3), (400, 1), (500, 0)):
+        write_metrics_file(path, job_families(path, "verify", now_s=now_s, seconds=1.5, exit_code=exit_code))
+        found = values_in(path)
+        told.append(found["archiver_job_last_success_timestamp_seconds"].get("verify"))
+        assert found["archiver_job_last_run_timestamp_seconds"] == {"verify": now_s}
+        assert found["archiver_job_exit_code"] == {"verify": exit_code}
+        assert found["archiver_job_duration_seconds"] == {"verify": 1.5}
+    assert told == [None, 200, 200, 200, 500]
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"{}", b'archiver_job_last_success_timestamp_seconds{job="ls"} 7\n'])
+def test_another_file_has_no_last_success(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.prom").write_bytes(content)
+    families = job_families(tmp_path / "a.prom", "verify", now_s=9, seconds=1, exit_code=1)
+    write_metrics_file(tmp_path / "a.prom", families)
+    assert values_in(tmp_path / "a.prom")["archiver_job_last_success_timestamp_seconds"] == {}

@@ -1,0 +1,172 @@
+"""Notes every minute that a service works, and how far it has come; calls `backup.heartbeat.url` when that is proved durable."""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.store_clock import epoch_ms
+from archiver.archive.notes.run_notes import EVERY_S, MOST_NAMED, Outcome, RunKind, RunNote, put_run_note
+from archiver.backup.reports.metrics import PartitionState
+from archiver.backup.service.vitals import WorkerVitals
+from archiver.config.model import ArchiverConfig
+from archiver.config.quantities import spell_exact_duration, spell_exact_size
+from archiver.errors import ArchiverError
+from archiver.kafka.brokers.cluster import TopicPartition
+from archiver.process.output.defects import as_ours
+from archiver.process.running.workers import Workers
+
+log = logging.getLogger(__name__)
+
+_FIRST_S: Final = 10.0  # a group assigns partitions within a few seconds
+_UNSEEN_MS: Final = 5_000  # a record may be so old before its partition counts as without an answer
+_CALL_LIMIT_S: Final = 10.0
+_MOST_NAMED: Final = 20
+_MOST_TEXT: Final = 500  # of a problem
+
+
+class Heartbeats:
+    """The heartbeats of one process. `subject`: the instance of compacted topics, if it is one."""
+
+    def __init__(
+        self,
+        config: ArchiverConfig,
+        kind: RunKind,
+        vitals: WorkerVitals,  # type: ignore[type-arg] # of either worker
+        *,
+        instance: str = "",
+        next_ms: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._kind = kind
+        self._vitals = vitals
+        self._url = config.backup.heartbeat.url
+        self._limits = {**limits_of(config), **({"instance": instance} if instance else {})}
+        self._next_ms = next_ms
+        self._name = secrets.token_hex(8)
+        self._began_s = time.monotonic()
+        self._goal: dict[TopicPartition, int] | None = None
+        self._told = {"note": "", "call": ""}
+        self._archive: Archive | None = None
+        self._last: RunNote | None = None
+
+    async def run(self, archive: Archive) -> None:
+        """Put a note every minute, until cancelled. Failures are logged, and stop nothing."""
+        self._archive = archive
+        pool = Workers(1, "heartbeat")  # a store that hangs must not hold up other work
+        try:
+            await asyncio.sleep(_FIRST_S)
+            while True:
+                await pool.call(self._beat)
+                await asyncio.sleep(EVERY_S)
+        finally:
+            pool.shutdown(wait=False)
+
+    def end(self, problems: Sequence[ArchiverError]) -> None:
+        """Note the end of the service, with how far it had come at its last note."""
+        if self._archive is not None and self._last is not None:
+            told = tuple(str(one)[:_MOST_TEXT] for one in problems[:_MOST_NAMED])
+            outcome = Outcome.FAILED if problems else Outcome.DONE
+            self._report("note", put_run_note(self._archive, replace(self._last, outcome=outcome, problems=told)))
+
+    def _beat(self) -> None:
+        try:
+            if self._archive is not None:
+                self._put(self._archive)
+            self._report("call", self._call_if_durable())
+        except Exception as error:  # noqa: BLE001 - no service stops because of its notes
+            self._report("note", str(as_ours(error, "heartbeat")))
+
+    def _put(self, archive: Archive) -> None:
+        try:
+            store_ms = epoch_ms(archive.store.now())
+        except ArchiverError as error:
+            self._report("note", f"{error}; `archiver status` does not learn of this service")
+            return
+        states = list(self._vitals.states())
+        behind_ms = behind_ms_of(states, self._vitals.clock_ms())
+        self._last = RunNote(
+            kind=self._kind,
+            name=self._name,
+            outcome=Outcome.RUNNING,
+            took_ms=round(1000 * (time.monotonic() - self._began_s)),
+            durable_through_ms=None if behind_ms is None else max(0, store_ms - behind_ms),
+            partitions=len(states),
+            problems=tuple(one[:_MOST_TEXT] for one in _problems(self._vitals, states)),
+            limits=self._limits,
+            gone=tuple(sorted(self._vitals.gone_topics())[:MOST_NAMED]),
+            next_ms=self._next_ms(),
+        )
+        self._report("note", put_run_note(archive, self._last))
+
+    def _report(self, what: str, problem: str) -> None:
+        """Log a problem once, until it changes."""
+        if problem and problem != self._told[what]:
+            log.warning("%s", problem)
+        self._told[what] = problem
+
+    def _call_if_durable(self) -> str:
+        """Call the URL if everything known at the start of this round is durable. Returns the problem; empty: none."""
+        if not self._url:
+            return ""
+        states = {(one.topic, one.partition): one for one in self._vitals.states() if not one.is_left}
+        is_well = self._vitals.why_not_ready() is None and bool(states) and not any(map(_is_unknown, states.values()))
+        reached = {which: states[which].position for which in (self._goal or {}) if which in states}
+        if not is_well or self._goal is None or len(reached) < len(self._goal):
+            self._goal = goal_of(states.values()) if is_well else None
+            return ""
+        if any(reached[which] < end for which, end in self._goal.items()):
+            return ""
+        self._goal = goal_of(states.values())
+        return call_heartbeat(self._url)
+
+
+def goal_of(states: Iterable[PartitionState]) -> dict[TopicPartition, int]:
+    """Return the known log ends, up to which a service must have archived before it calls the URL."""
+    return {(one.topic, one.partition): one.high_watermark or 0 for one in states}
+
+
+def _is_unknown(state: PartitionState) -> bool:
+    """Return whether a partition may have records that this process does not know of."""
+    is_silent = state.pending_since_s is not None and not state.lag_offsets
+    return state.is_failing or state.is_opening or state.high_watermark is None or is_silent
+
+
+def call_heartbeat(url: str) -> str:
+    """Call a URL with GET. Returns the problem; empty: none."""
+    from urllib.request import urlopen  # noqa: PLC0415 - most services have no URL
+
+    try:
+        with urlopen(url, timeout=_CALL_LIMIT_S):  # noqa: S310 - the configuration takes http and https alone
+            return ""
+    except (OSError, ValueError) as error:  # without the URL: it is often a secret
+        return f"backup.heartbeat.url: the call failed: {error}"
+
+
+def behind_ms_of(states: Collection[PartitionState], now_ms: int) -> int | None:
+    """Return the age of the oldest record that may not be archived; None if it is unknown, or no partition is our own."""
+    own = [one for one in states if not one.is_left]
+    if not own or any(one.high_watermark is None and one.pending_since_s is None for one in own):
+        return None
+    ages_s = [max(one.pending_age_s(now_ms) or 0, one.pending_since_s or 0) for one in own]
+    return max(_UNSEEN_MS, round(1000 * max(ages_s)))
+
+
+def _problems(vitals: WorkerVitals, states: Sequence[PartitionState]) -> list[str]:  # type: ignore[type-arg]
+    failing = [f"{one.topic}-{one.partition} fails" for one in states if one.is_failing]
+    why = vitals.why_not_ready()
+    more = [f"{len(failing) - _MOST_NAMED + 2} more partitions fail"] if len(failing) > _MOST_NAMED - 2 else []
+    return [*([why] if why else []), *failing[: _MOST_NAMED - 2], *more]
+
+
+def limits_of(config: ArchiverConfig) -> dict[str, str]:
+    """Return the settings of a backup that bound how far it may be behind, and its memory."""
+    backup = config.backup
+    return {
+        "backup.segment.age": spell_exact_duration(backup.segment.age_ms),
+        "backup.memory": spell_exact_size(backup.memory_bytes),
+        "backup.unreadable": str(backup.unreadable),
+    }

@@ -1,0 +1,94 @@
+"""What commands that end share when a schedule runs them: `--metrics-file`, and a note of the run in the archive."""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from archiver.cli.options import add_run
+from archiver.cli.output import last_complaints
+from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from archiver.archive.notes.run_notes import Outcome
+    from archiver.config.model import StorageConfig
+
+Run = Callable[[argparse.Namespace], int]
+
+
+@dataclass(slots=True)
+class Job:
+    """A running job. Without `storage` it leaves no note: it changes nothing, or has not begun.
+
+    `facts`: members of its note; `families`: its own metrics, besides those of every job.
+    """
+
+    metrics_file: Path | None
+    kind: str = ""
+    storage: "StorageConfig | None" = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    families: "list[Metric]" = field(default_factory=list)
+    started_s: float = field(default_factory=time.monotonic)
+
+    def note(self, outcome: "Outcome") -> None:
+        """Put the note of this run into the archive; a failure is logged."""
+        from archiver.archive.format.handle import archive_of
+        from archiver.archive.notes.run_notes import RunKind, RunNote, note_run
+
+        if self.storage is not None and self.kind:
+            took_ms = round(1000 * (time.monotonic() - self.started_s))
+            problems = tuple(one[:500] for one in last_complaints())
+            kind = RunKind(self.kind)
+            made = RunNote(kind=kind, outcome=outcome, took_ms=took_ms, **{"problems": problems, **self.facts})
+            note_run(archive_of(self.storage), made)
+
+
+def add_job(parser: argparse.ArgumentParser, run: Run, kind: str = "") -> None:
+    """Set the function that runs a job, and add its options. `kind`: of its note; empty: it leaves none."""
+    add_run(parser, partial(_run_job, run, kind))
+    parser.add_argument(
+        "--metrics-file",
+        type=Path,
+        metavar="FILE",
+        help="write the run's metrics there at its end, for node_exporter's textfile collector (FILE is *.prom)",
+    )
+
+
+def _run_job(run: Run, kind: str, options: argparse.Namespace) -> int:
+    path: Path | None = options.metrics_file
+    if path is not None:
+        from archiver.process.output.job_metrics import check_metrics_file
+
+        check_metrics_file(path)
+    options.job = job = Job(path, kind)
+    try:
+        exit_code = run(options)
+    except ArchiverError as error:
+        if isinstance(error, StoreError | StoreTemporaryError):  # its note would wait for the same store
+            job.storage = None
+        _end(options, job, error.exit_code, str(error))
+        raise
+    _end(options, job, exit_code)
+    return exit_code
+
+
+def _end(options: argparse.Namespace, job: Job, exit_code: int, problem: str = "") -> None:
+    if job.storage is not None:
+        from archiver.archive.notes.run_notes import Outcome
+
+        if problem:
+            job.facts["problems"] = (problem[:500],)
+        job.note(Outcome.FAILED if exit_code else Outcome.DONE)
+    if job.metrics_file is not None:
+        from archiver.archive.format.store_clock import machine_now_ms
+        from archiver.process.output.job_metrics import job_families, write_metrics_file
+
+        seconds = time.monotonic() - job.started_s
+        name = job.kind or next(one for one in options.typed if not one.startswith("-"))
+        own = job_families(job.metrics_file, name, now_s=machine_now_ms() / 1000, seconds=seconds, exit_code=exit_code)
+        write_metrics_file(job.metrics_file, [*job.families, *own])

@@ -1,0 +1,227 @@
+"""When a service says how far it has come, and when it calls `backup.heartbeat.url`."""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from archiver.archive.format.handle import Archive
+from archiver.archive.format.layout import Layout
+from archiver.archive.format.store_clock import epoch_ms
+from archiver.archive.notes.run_notes import Outcome, RunKind, RunNote, list_runs, read_run
+from archiver.backup.reports.metrics import PartitionState
+from archiver.backup.service.heartbeats import Heartbeats, behind_ms_of, call_heartbeat
+from archiver.config.model import ArchiverConfig
+from archiver.errors import DroppedError
+from tests.support.memory_store import FIRST_MOMENT, MemoryStore
+
+NOW_MS = 1_700_000_000_000
+AT_END = PartitionState(
+    topic="orders",
+    partition=0,
+    position=10,
+    high_watermark=10,
+    oldest_pending_ms=None,
+    pending_since_s=None,
+    retention_ms=None,
+    is_failing=False,
+)
+BEHIND = replace(AT_END, high_watermark=12, oldest_pending_ms=NOW_MS - 90_000, pending_since_s=7.0)
+
+
+@pytest.mark.parametrize(
+    ("states", "behind_ms"),
+    [
+        ([], None),
+        ([replace(AT_END, is_left=True)], None),
+        ([AT_END], 5_000),
+        ([AT_END, BEHIND], 90_000),
+        ([replace(BEHIND, oldest_pending_ms=NOW_MS + 90_000)], 7_000),  # of the future: since when it waits
+        ([replace(AT_END, pending_since_s=60.0)], 60_000),  # no answer for a minute
+        ([AT_END, replace(AT_END, high_watermark=None)], None),  # no answer yet
+        ([replace(AT_END, high_watermark=None, pending_since_s=30.0)], 30_000),
+    ],
+)
+def test_how_far_behind(states: list[PartitionState], behind_ms: int | None) -> None:
+    assert behind_ms_of(states, NOW_MS) == behind_ms
+
+
+class StubVitals:
+    """Tells what a test says."""
+
+    def __init__(self) -> None:
+        self.told = [AT_END]
+        self.why: str | None = None
+
+    def states(self) -> list[PartitionState]:
+        return list(self.told)
+
+    def why_not_ready(self) -> str | None:
+        return self.why
+
+    def gone_topics(self) -> list[str]:
+        return ["payments"]
+
+    def clock_ms(self) -> int:
+        return NOW_MS
+
+
+class Monitor:
+    """An HTTP server that counts calls, and answers with a status."""
+
+    def __init__(self) -> None:
+        monitor = self
+        self.calls, self.status = 0, 200
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                monitor.calls += 1
+                self.send_response(monitor.status)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/secret"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def monitor() -> Iterator[Monitor]:
+    made = Monitor()
+    yield made
+    made.close()
+
+
+class Site:
+    """A service's heartbeats, with stub vitals and an archive in memory."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self.vitals, self.archive = StubVitals(), Archive(MemoryStore(), Layout("kafka"))
+        given: dict[str, Any] = {"storage": {"url": "s3://bucket/kafka"}}
+        if url is not None:
+            given["backup"] = {"heartbeat": {"url": url}}
+        self.beats = Heartbeats(ArchiverConfig.model_validate(given), RunKind.BACKUP, self.vitals)  # type: ignore[arg-type]
+        self.beats._archive = self.archive
+
+    def beat(self) -> None:
+        self.beats._beat()
+
+    def notes(self) -> list[RunNote]:
+        return [read_run(self.archive, one) for one in list_runs(self.archive)]
+
+
+def test_a_note_says_how_far_it_has_come() -> None:
+    site = Site()
+    site.vitals.told = [BEHIND, replace(AT_END, partition=1, is_failing=True)]
+    site.vitals.why = "cannot reach Kafka since then"
+    site.beat()
+    (note,) = site.notes()
+    assert note.durable_through_ms == epoch_ms(FIRST_MOMENT) - 90_000
+    assert (note.outcome, note.partitions, note.gone) == (Outcome.RUNNING, 2, ("payments",))
+    assert note.problems == ("cannot reach Kafka since then", "orders-1 fails")
+    assert note.limits["backup.segment.age"] == "5min"
+
+
+def test_many_failing_partitions_are_counted() -> None:
+    site = Site()
+    site.vitals.told = [replace(AT_END, partition=number, is_failing=True) for number in range(1000)]
+    site.beat()
+    (note,) = site.notes()
+    assert len(note.problems) <= 20
+    assert note.problems[-1] == "982 more partitions fail"
+
+
+def test_a_service_without_a_partition_says_so() -> None:
+    site = Site()
+    site.vitals.told, site.vitals.why = [], "not in the group yet"
+    site.beat()
+    (note,) = site.notes()
+    assert (note.partitions, note.durable_through_ms, note.problems) == (0, None, ("not in the group yet",))
+
+
+def test_the_end_is_noted_with_what_was_lost() -> None:
+    site = Site()
+    site.beat()
+    site.beats.end([DroppedError("3 records are dropped", records=3)])
+    last = site.notes()[-1]
+    assert (last.outcome, last.problems) == (Outcome.FAILED, ("3 records are dropped",))
+    assert last.durable_through_ms == site.notes()[0].durable_through_ms
+
+
+def test_a_defect_of_the_notes_stops_nothing(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site()
+    monkeypatch.setattr(site.vitals, "states", lambda: 1 // 0)
+    site.beat()
+    site.beat()
+    assert len([one for one in caplog.records if one.levelname == "WARNING"]) <= 2
+
+
+def test_the_url_is_called_when_what_was_known_is_durable(monitor: Monitor) -> None:
+    site = Site(monitor.url)
+    site.vitals.told = [BEHIND]
+    site.beat()  # a round begins: up to 12
+    site.vitals.told = [replace(BEHIND, position=11, high_watermark=20)]
+    site.beat()
+    assert monitor.calls == 0
+    site.vitals.told = [replace(BEHIND, position=12, high_watermark=20)]
+    site.beat()
+    assert monitor.calls == 1
+    site.beat()  # the next round is up to 20
+    assert monitor.calls == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        replace(AT_END, pending_since_s=9.0),  # without an answer
+        replace(AT_END, is_failing=True),
+        replace(AT_END, is_opening=True),
+        replace(AT_END, high_watermark=None),
+        replace(AT_END, is_left=True),
+        replace(AT_END, partition=1),  # another one: the first has gone to another process
+    ],
+)
+def test_the_url_is_not_called_while_something_is_unknown(monitor: Monitor, bad: PartitionState) -> None:
+    site = Site(monitor.url)
+    site.beat()
+    site.vitals.told = [bad]
+    site.beat()
+    assert monitor.calls == 0
+    site.vitals.told = [AT_END]
+    site.beat()
+    assert monitor.calls == 0  # a new round has begun
+    site.beat()
+    assert monitor.calls == 1
+
+
+def test_the_url_is_not_called_while_kafka_is_away(monitor: Monitor) -> None:
+    site = Site(monitor.url)
+    site.beat()
+    site.vitals.why = "cannot reach Kafka"
+    site.beat()
+    assert monitor.calls == 0
+
+
+def test_a_failed_call_does_not_tell_the_secret(monitor: Monitor) -> None:
+    monitor.status = 500
+    told = call_heartbeat(monitor.url)
+    assert told == "backup.heartbeat.url: the call failed: HTTP Error 500: Internal Server Error"
+    monitor.close()
+    assert "secret" not in call_heartbeat(monitor.url)
+
+
+def test_notes_are_json_that_people_can_read() -> None:
+    site = Site()
+    site.beat()
+    (body,) = (one.body for one in site.archive.store.objects.values())  # type: ignore[attr-defined]
+    assert json.loads(body)["kind"] == "backup"
