@@ -22,6 +22,10 @@ COMMANDS: Final = {
     "verify": ("verify", "is the archive whole?"),
     "restore": ("restore", "bring topics back into a cluster, as a Spark job"),
     "retention": ("retention", "delete what topics keep no longer, as a Spark job"),
+    "cluster": (
+        "cluster",
+        "ACLs, quotas, users and configs of the cluster, by the archive; and adding them to a target",
+    ),
     "hold": ("hold", "records that no retention sweep may delete"),
     "query": ("query", "run SQL over topics, each a table under its name, as a Spark job"),
     "spark-env": ("spark_env", "for spark-submit: an environment for executors, and what the driver runs"),
