@@ -10,12 +10,12 @@ from typing import Final
 from archiver.archive.format.handle import Archive
 from archiver.archive.notes.cluster_metadata import ClusterPart, NotedPart, read_noted_parts, survey_part
 from archiver.archive.notes.topics import list_known_topics, read_cluster
-from archiver.errors import ArchiverError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.kafka.topics.cluster_parts import NOTED, SENSITIVE, Part, Row, add_rows, refusals
 from archiver.kafka.topics.configs import topic_configs_each
 from archiver.kafka.topics.rights import Operation, may_on_cluster
+from archiver.process.output.defects import as_ours
 from archiver.process.output.text import spell_some
 
 _MOST_NAMED: Final = 10
@@ -127,7 +127,7 @@ def _changes_of(source: ClusterPart, target: ClusterPart) -> Iterator[Change]:
 async def _refusals(client: KafkaClient, rows: Mapping[Part, Sequence[Row]]) -> Sequence[str]:
     found = [*await refusals(client, rows)]
     if rows[Part.ACLS] and not await may_on_cluster(client, Operation.ALTER):
-        found.append(f"{Part.ACLS} could not be added; grant this user Alter on the cluster")
+        found.append(f"{Part.ACLS}: could not be added; grant this user Alter on the cluster")
     return found
 
 
@@ -150,5 +150,5 @@ def missing_lines(archive: Archive, kafka: KafkaSettings, restored: Collection[s
 
     try:
         return asyncio.run(compare())
-    except ArchiverError as error:
-        return [f"what else the archive's cluster had is unknown: {error}"]
+    except Exception as error:  # noqa: BLE001 - the restore itself is done, and its result must be printed
+        return [f"what else the archive's cluster had is unknown: {as_ours(error)}"]

@@ -23,7 +23,7 @@ UNITS = [INFRA / "retention" / f"archiver-retention.{kind}" for kind in ("servic
 # A right to put below the prefix, or below control/, is given for the streams that the role writes.
 PUT_BY_WRITERS = [f"control/{stream}/" for stream in ("cluster", "index", "present", "probe", "starts", "topics")]
 PUT_BY = {
-    "backup": ["topics/", "control/group-positions/", *PUT_BY_WRITERS],
+    "backup": ["topics/", "control/cluster-metadata/", "control/group-positions/", *PUT_BY_WRITERS],
     "compacted": ["compacted/", "control/moments/", "control/roles/", *PUT_BY_WRITERS],
 }
 PUT_BY_SWEEPS = ("group-folds", "policies", "swept", "sweeps")

@@ -220,9 +220,7 @@ class Call(ABC, Generic[ParsedAnswer]):
 
     def prepare(self, versions: dict[int, tuple[int, int]]) -> "PreparedCall":
         """The hook of aiokafka: `versions` are what this broker speaks, by API key."""
-        if self.api_key not in versions:
-            raise KafkaError(f"the brokers do not offer {self.name}")
-        first, last = versions[self.api_key]
+        first, last = versions.get(self.api_key, (0, -1))
         version = min(self.highest, last)
         if version < max(self.lowest, first):
             raise KafkaError(

@@ -166,16 +166,17 @@ async def _broker_configs(client: KafkaClient) -> Sequence[Row]:
 
 
 async def _configs_of(name: str, send: Callable[[DescribeConfigsCall], Awaitable[Sequence[Any]]]) -> Sequence[Row]:
-    (answer,) = await send(DescribeConfigsCall([name], kind=BROKER))
-    if answer.error_code:
-        right = "DescribeConfigs on the cluster"
-        raise broker_error(answer.error_code, "configs of brokers could not be read", answer.error_message, right=right)
+    answers = await send(DescribeConfigsCall([name], kind=BROKER))
+    for error_code, said in ((one.error_code, one.error_message) for one in answers if one.error_code):
+        what, right = "configs of brokers could not be read", "DescribeConfigs on the cluster"
+        raise broker_error(error_code, what, said, right=right)
     kinds = {(True, False): SENSITIVE, (True, True): SENSITIVE, (False, True): "read-only", (False, False): ""}
     return [
         (
             *(name or None, row.name, None if row.is_sensitive else row.value, _SOURCES[row.source]),
             kinds[row.is_sensitive, row.is_read_only],
         )
+        for answer in answers
         for row in answer.rows
         if row.source in _SOURCES and (row.source == _ALL_BROKERS) is not bool(name)
     ]
@@ -225,4 +226,4 @@ async def _change(client: KafkaClient, part: Part, call: Call[tuple[Any, ...]]) 
     right = f"{'Alter' if part is Part.ACLS else 'AlterConfigs'} on the cluster"
     for code, said, *_ in (await client.send_any(call))[0]:
         if code:
-            raise broker_error(code, f"{part} could not be added", said, right=right)
+            raise broker_error(code, f"{part}: could not be added", said, right=right)

@@ -58,7 +58,8 @@ def tool(name: str, bootstrap: str, *options: str) -> str:
 
 
 def acls(bootstrap: str) -> set[tuple[str, ...]]:
-    found, resource = set(), ("", "", "")
+    found: set[tuple[str, ...]] = set()
+    resource: tuple[str, ...] = ()
     for line in tool("AclCommand", bootstrap, "--list").splitlines():
         if match := _RESOURCE.search(line):
             resource = match.groups()
