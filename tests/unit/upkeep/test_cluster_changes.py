@@ -14,7 +14,8 @@ from archiver.archive.notes.cluster_metadata import ClusterPart, NotedPart, note
 from archiver.errors import KafkaError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.codes import Code
-from archiver.kafka.brokers.wire import Call
+from archiver.kafka.brokers.wire import AnswerReader, Call
+from archiver.kafka.topics.cluster_calls import DescribeClientQuotasCall
 from archiver.kafka.topics.cluster_parts import NOTED, Part, Row, add_rows
 from archiver.upkeep.cluster_changes import ClusterDiff, Standing
 from tests.support.memory_store import MemoryStore
@@ -113,6 +114,10 @@ def test_the_default_entity_is_not_the_one_without_a_name(monkeypatch: pytest.Mo
     user, quota, value = b"\x05user", b"\x13producer_byte_rate", struct.pack(">d", 1.0)
     entries = [b"\x02" + user + name + b"\0\x02" + quota + value + b"\0\0\0" for name in (b"\x01", b"\0")]
     assert sent == b"\x03" + b"".join(entries) + b"\0\0"
+    told = [b"\x02" + user + name + b"\0\x02" + quota + value + b"\0\0" for name in (b"\x01", b"\0")]
+    answer = AnswerReader(memoryview(bytes(6) + b"\0\x03" + b"".join(told) + b"\0"), flexible=True)
+    read = Brokers(DescribeClientQuotas=DescribeClientQuotasCall((), False).read(answer, 1))
+    assert set(asyncio.run(survey_part(cast("KafkaClient", read), Part.QUOTAS)).rows) == set(rows)
 
 
 def test_configs_and_quotas_come_first_and_then_acls_that_deny() -> None:
