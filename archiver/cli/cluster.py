@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run_show(options: argparse.Namespace) -> int:
     noted = _noted(options)
     if options.format == "json":
-        print_json({"parts": [_noted_row(part, one) for part, one in noted.items()]})
+        print_json({"parts": [noted_row(part, one) for part, one in noted.items()]})
     else:
         print_lines(line for part, one in noted.items() for line in _noted_lines(part, one))
     return NotWholeError.exit_code if any(one.found.is_unknown for one in noted.values()) else 0
@@ -70,7 +70,7 @@ def _noted(options: argparse.Namespace) -> "Mapping[Part, NotedPart]":
     return read_noted_parts(open_archive(archive_config(options).storage), parts, until_ms)
 
 
-def _noted_row(part: "Part", one: "NotedPart") -> dict[str, Any]:
+def noted_row(part: "Part", one: "NotedPart") -> dict[str, Any]:
     rows = [dict(zip(part.columns, row, strict=True)) for row in one.found.rows]
     noted = moment(one.put_ms) if one.put_ms else None
     return {"part": part, "noted": noted, "unread": one.found.unread, "rows": rows}
@@ -94,7 +94,7 @@ def _compare(options: argparse.Namespace, *, applies: bool) -> int:
     diff = diff_cluster(kafka, _noted(options), applies=applies)
     is_applied = applies and not diff.obstacles
     if options.format == "json":
-        print_json(_diff_row(diff, is_applied=is_applied))
+        print_json(diff_row(diff, is_applied=is_applied))
     else:
         print_lines(_diff_lines(diff, is_applied=is_applied))
     for line in (*diff.unknown, *diff.obstacles):
@@ -123,7 +123,7 @@ def _diff_lines(diff: "ClusterDiff", *, is_applied: bool) -> "Iterator[str]":
     yield from table_lines(("part", "is", "row", "on the target"), rows)
 
 
-def _diff_row(diff: "ClusterDiff", *, is_applied: bool) -> dict[str, Any]:
+def diff_row(diff: "ClusterDiff", *, is_applied: bool) -> dict[str, Any]:
     return {
         "changes": [
             {

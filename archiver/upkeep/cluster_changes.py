@@ -73,7 +73,7 @@ def diff_cluster(kafka: KafkaSettings, noted: Mapping[Part, NotedPart], *, appli
 async def _compare(client: KafkaClient, noted: Mapping[Part, NotedPart]) -> ClusterDiff:
     changes, unknown, obstacles = list[Change](), list[str](), list[str]()
     for part, one in noted.items():
-        source, target = one.found, await _survey(client, one.found)
+        source, target = await _survey(client, one.found)
         where = ("in the archive", source), ("on the target", target)
         unknown += [f"{part}: unknown {place}: {found.unread}" for place, found in where if found.is_unknown]
         if source.is_unknown:
@@ -87,15 +87,16 @@ async def _compare(client: KafkaClient, noted: Mapping[Part, NotedPart]) -> Clus
     return ClusterDiff(changes, unknown, obstacles)
 
 
-async def _survey(client: KafkaClient, source: ClusterPart) -> ClusterPart:
-    """Ask the target for a part; for configs only of topics that the archive has."""
+async def _survey(client: KafkaClient, source: ClusterPart) -> tuple[ClusterPart, ClusterPart]:
+    """Ask the target for a part. Returns what is to be compared: of topics those that both have."""
     if source.part is not Part.TOPICS:
-        return await survey_part(client, source.part)
+        return source, await survey_part(client, source.part)
     there, hidden = await client.describe_each({str(row[0]) for row in source.rows})
     found, refused = await topic_configs_each(client, there)
     rows = [(topic, name, value) for topic, one in found.items() for name, value in one.own.items()]
     unread = spell_some([str(error) for error in (hidden | refused).values()], 1)
-    return ClusterPart(part=Part.TOPICS, rows=tuple(rows), unread=unread or None)
+    common = tuple(row for row in source.rows if row[0] in found)
+    return replace(source, rows=common), ClusterPart(part=Part.TOPICS, rows=tuple(rows), unread=unread or None)
 
 
 def _can_be_set(part: Part, row: Row) -> bool:
@@ -108,12 +109,11 @@ def _can_be_set(part: Part, row: Row) -> bool:
 
 
 def _changes_of(source: ClusterPart, target: ClusterPart) -> Iterator[Change]:
-    """Compare one part. Left out are configs of single brokers, which the target does not have, and topics that it does not have."""
+    """Compare one part, without configs of single brokers, which the target does not have."""
     part, there = source.part, {source.part.identity(row): row for row in target.rows}
-    topics = {row[0] for row in target.rows}
     for row in source.rows:
         found = there.pop(part.identity(row), None)
-        if row[0] is not None if part is Part.CONFIGS else part is Part.TOPICS and row[0] not in topics:
+        if part is Part.CONFIGS and row[0] is not None:
             continue
         if found is None:
             yield Change(part, row, Standing.ADDED if _can_be_set(part, row) else Standing.BY_HAND)

@@ -178,11 +178,13 @@ def test_apply_adds_what_the_target_lacks_and_nothing_else(
     }
     assert rows["topic-configs"] == [{"topic": "orders", "config": "retention.ms", "value": "-1"}]
     before = acls(guarded.bootstrap)
+    create_topic(guarded.bootstrap, "orders", 1)
 
     planned, said = compared(archived, "diff", 3)
     by_hand = [
         ["broker-configs", None, "plugin.secret", None, "all brokers", "sensitive"],
         ["users", "bob", "SCRAM-SHA-256", "4096"],
+        ["topic-configs", "orders", "retention.ms", "-1"],
     ]
     assert sorted(planned["by_hand"], key=str) == sorted(by_hand, key=str)
     assert "brokers do not tell passwords" in said
