@@ -13,6 +13,7 @@ from archiver.archive.format.note_stream import NoteKind
 from archiver.archive.notes.topics import TOPIC_NOTES
 from archiver.errors import KafkaError
 from archiver.kafka.brokers.client import KafkaClient
+from archiver.kafka.brokers.cluster import INTERNAL_TOPICS
 from archiver.kafka.brokers.codes import Code
 from archiver.kafka.topics.cluster_parts import Part, Row, check_row, read_part, sort_key
 from archiver.process.values.json_values import LARGEST, MOST_TEXT
@@ -92,7 +93,9 @@ def read_noted_parts(archive: Archive, parts: Collection[Part], until_ms: int = 
     found = decode_facts(archive, listed, lambda stream, fact: _KIND.at(archive, stream).decode(fact))
     noted = {one.part: NotedPart(one, listed[stream].put_ms) for stream, one in found.items()}
     if Part.TOPICS in parts:
-        topics = TOPIC_NOTES.read_all(archive, TOPICS, until_ms).values()
+        topics = [
+            one for one in TOPIC_NOTES.read_all(archive, TOPICS, until_ms).values() if one.topic not in INTERNAL_TOPICS
+        ]
         rows = sorted((one.topic, name, value) for one in topics for name, value in one.configs.items())
         noted[Part.TOPICS] = NotedPart(ClusterPart(part=Part.TOPICS, rows=tuple(rows)), 0)
     return {part: noted.get(part) or NotedPart(ClusterPart(part=part, unread=_NEVER_NOTED), 0) for part in parts}
