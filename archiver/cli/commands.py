@@ -26,6 +26,10 @@ COMMANDS: Final = {
     "restore": ("restore", "bring topics back into a cluster, as a Spark job"),
     "drill": ("drill", "prove a restore: a sample into scratch topics, compared, and deleted again"),
     "retention": ("retention", "delete what topics keep no longer, as a Spark job"),
+    "cluster": (
+        "cluster",
+        "ACLs, quotas, users and configs of the cluster, by the archive; and adding them to a target",
+    ),
     "hold": ("hold", "records that no retention sweep may delete"),
     "query": ("query", "run SQL over topics, each a table under its name, as a Spark job"),
     "spark-env": ("spark_env", "for spark-submit: an environment for executors, and what the driver runs"),

@@ -239,7 +239,19 @@ def run(options: argparse.Namespace) -> int:
                 seconds = round(time.monotonic() - started_s, 3)
                 print_json(restore_row(RestoreResult.of_failure("".join(begun), seconds, failure)))
             return failure.exit_code
-    return _print_result(options, result)
+    return _print_result(options, result, _not_restored(config, options, result))
+
+
+def _not_restored(config: "ArchiverConfig", options: argparse.Namespace, result: "RestoreResult") -> list[str]:
+    """Return what else the archive's cluster had, if the target is another one."""
+    from archiver.archive.format.handle import open_archive
+    from archiver.config.load import load_target
+    from archiver.kafka.login.settings import KafkaSettings
+    from archiver.upkeep.cluster_changes import missing_lines
+
+    target, restored = load_target(options.target), {topic.source for topic in result.topics}
+    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    return missing_lines(open_archive(config.storage), kafka, restored)
 
 
 def _note_begun(options: argparse.Namespace, config: "ArchiverConfig", restore_id: str) -> None:
@@ -273,11 +285,11 @@ def _groups_request(
     return group_request(config, options, wanted)
 
 
-def _print_result(options: argparse.Namespace, result: "RestoreResult") -> int:
+def _print_result(options: argparse.Namespace, result: "RestoreResult", not_restored: list[str]) -> int:
     if options.format == "json":
-        print_json(restore_row(result))
+        print_json(restore_row(result, not_restored))
     else:
-        print_lines(restore_lines(result))
+        print_lines(restore_lines(result, not_restored))
     if options.groups is not None and result.groups is None:
         complain(f"no group was set{'' if result.is_filled else ': that comes when all topics are whole'}")
     if result.groups is not None:

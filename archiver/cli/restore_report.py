@@ -1,6 +1,6 @@
 """The two printers of `archiver restore`: a line for each partition and the remaining steps, or all of it as JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.groups_apply import groups_lines, groups_row
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MOST_NAMES: Final = 10
 
 
-def restore_row(result: "RestoreResult") -> dict[str, Any]:
+def restore_row(result: "RestoreResult", not_restored: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "id": result.restore_id or None,
         "seconds": result.seconds,
@@ -29,6 +29,7 @@ def restore_row(result: "RestoreResult") -> dict[str, Any]:
         "problems": result.problems,
         "topics": [topic_row(one) for one in result.topics],
         "groups": None if result.groups is None else groups_row(result.groups),
+        "not_restored": not_restored,
     }
 
 
@@ -61,7 +62,7 @@ def _task_row(report: "TaskReport") -> dict[str, Any]:
     return row | {name: None if row[name] is None else f"{row[name]:016x}" for name in ("digest", "target_digest")}
 
 
-def restore_lines(result: "RestoreResult") -> Iterator[str]:
+def restore_lines(result: "RestoreResult", not_restored: Sequence[str] = ()) -> Iterator[str]:
     topics = result.topics
     rows = [
         (
@@ -106,6 +107,10 @@ def restore_lines(result: "RestoreResult") -> Iterator[str]:
     if result.groups is not None:
         yield ""
         yield from groups_lines(result.groups)
+    if not_restored:
+        yield ""
+        yield "did not come back from the archive's cluster (`archiver cluster diff` shows each row, `cluster apply` adds what it can):"
+        yield from (f"  {line}" for line in not_restored)
 
 
 def _outcome(topic: "TopicReport", report: "TaskReport") -> str:

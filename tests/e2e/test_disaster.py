@@ -144,7 +144,7 @@ def test_groups_go_on_where_they_stood(
     if archives_the_deletion:
         run(site, ["backup", "--until-end"])
     told = [(command, run(site, command)) for command in commands_of("Restore after a disaster")]
-    assert [command[0] for command, _ in told] == ["ls", "groups", "restore"]
+    assert [command[0] for command, _ in told] == ["ls", "groups", "restore", "cluster", "cluster"]
     for group, values in before.items():
         assert group in told[1][1]
         assert values_behind(broker.bootstrap, group, joins=True) == values, group

@@ -19,6 +19,7 @@ import archiver.upkeep.inspection
 from archiver.archive.format.control import encode_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
+from archiver.archive.notes.cluster_metadata import ClusterPart, NotedPart
 from archiver.archive.notes.cluster_topics import ArchivingState, IncludeEntry, TopicRow, TopicsSurvey
 from archiver.archive.notes.holds import Hold, add_hold
 from archiver.archive.notes.run_notes import Outcome, RunKind, RunNote, put_run_note
@@ -33,6 +34,7 @@ from archiver.backup.partition.partition_writer import Written
 from archiver.backup.service.run_service import ServiceResult
 from archiver.backup.service.until_end import BackupReport
 from archiver.cli.backup import backup_row, service_row
+from archiver.cli.cluster import diff_row, noted_row
 from archiver.cli.compacted_status import status_row
 from archiver.cli.copy import copy_row
 from archiver.cli.groups_applied import applied_row
@@ -46,6 +48,7 @@ from archiver.cli.topics import topics_row
 from archiver.errors import DroppedError, KafkaError
 from archiver.groups.target.application_decisions import PositionOutcome
 from archiver.kafka.brokers.cluster import OpenTransaction
+from archiver.kafka.topics.cluster_parts import Part
 from archiver.process.values.signed_json import sign
 from archiver.restore.plan.estimate import Effort
 from archiver.restore.plan.request import Existing
@@ -55,6 +58,7 @@ from archiver.restore.report.restore_report import RestoreResult, TopicReport
 from archiver.restore.targets.target_configs import Finish
 from archiver.spark.drill import Drill
 from archiver.store.port import ObjectKind
+from archiver.upkeep.cluster_changes import Change, ClusterDiff, Standing
 from archiver.upkeep.copying import CopyResult
 from archiver.upkeep.run_status import RunStatus, read_status
 from tests.support.frames import frame_of
@@ -74,6 +78,7 @@ HERE: Final = Path(__file__).parent / "commands"
 LAYOUT: Final = Layout("p")
 VOLATILE: Final = re.compile(r"(sha256|digest|writer|seconds|stored_bytes|^size)$")
 MOST_ROWS, MOST_WORDS = 8, 4
+QUOTA: Final = ('{"user": null}', "producer_byte_rate", "1.0")
 
 
 class Shop:
@@ -199,6 +204,10 @@ ROWS: Final[Mapping[str, Callable[[], object]]] = {
         BackupReport(partitions=[PARTITION], problems=[KafkaError("broke")], left=[("keys", 3)]), 1.0
     ),
     "backup service": lambda: service_row(ServiceResult(records=7, dropped=[DroppedError("held", records=3)])),
+    "cluster show": lambda: noted_row(Part.QUOTAS, NotedPart(ClusterPart(part=Part.QUOTAS, rows=(QUOTA,)), 1_000)),
+    "cluster diff": lambda: diff_row(
+        ClusterDiff([Change(Part.QUOTAS, QUOTA, one, "2.0") for one in Standing], ["u"], ["o"]), is_applied=False
+    ),
     "compacted status": lambda: status_row(status := compacted_status(turned()[0]), list(alarms_in(status))),
     "groups rollback": lambda: applied_row(
         report(

@@ -36,6 +36,7 @@ from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.index.index_file import SeenControl
 from archiver.archive.index.index_generations import append_to_index, merge_index, read_index
 from archiver.archive.index.inventory import Inventory, read_inventory
+from archiver.archive.notes.cluster_metadata import ClusterPart, note_part, read_noted_parts
 from archiver.archive.notes.topic_changes import record_branch, record_topic
 from archiver.archive.notes.topics import (
     Branch,
@@ -73,6 +74,7 @@ from archiver.config.model import ArchiverConfig, PositionKeeping
 from archiver.errors import ArchiverError, CorruptSegmentError
 from archiver.groups.positions.keeper import PositionKeeper, PositionPolicy
 from archiver.kafka.records.produce import ProducerIdentity
+from archiver.kafka.topics.cluster_parts import NOTED, Part
 from archiver.restore.plan import noted_plan
 from archiver.restore.plan.claim_stream import partition_claims, topic_claims
 from archiver.restore.plan.claims import Contents, PartitionClaim, TopicClaim, TopicContents
@@ -432,6 +434,11 @@ _DOORS: Mapping[str, Sequence[Door]] = {
         lambda store: read_cluster(Archive(store, LAYOUT)),
         lambda store: record_cluster(Archive(store, LAYOUT), "c"),
     ),
+    "cluster-metadata/acls": (lambda store: read_noted_parts(Archive(store, LAYOUT), NOTED),),
+    "cluster-metadata/quotas": (
+        lambda store: read_noted_parts(Archive(store, LAYOUT), NOTED),
+        lambda store: note_part(Archive(store, LAYOUT), ClusterPart(part=Part.QUOTAS)),
+    ),
     "topics/t": _TOPIC_DOORS,
     "present": (_begin,),
     "starts/t/0": (_begin,),
@@ -466,6 +473,11 @@ def _facts() -> MemoryStore:
         held, replaced = complete_copy("blue", number, 10), complete_copy("green", 0, 8)
         key, content = role_entry("t", 0, number, holder=held, replaced=replaced, candidate=("blue", number))
         put(store, f"{LAYOUT.root}{key}", content)
+    acl = ("DENY", "User:a", "*", "READ", "TOPIC", "t", "LITERAL")
+    note_part(Archive(store, LAYOUT), ClusterPart(part=Part.ACLS, rows=(acl,)))
+    note_part(
+        Archive(store, LAYOUT), ClusterPart(part=Part.QUOTAS, rows=(('{"user": null}', "producer_byte_rate", "1.0"),))
+    )
     _write_moments(store, 7)
     _write_claims(store)
     _write_joint_claims(store)

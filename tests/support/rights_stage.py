@@ -32,6 +32,7 @@ from archiver.groups.target.application import apply_positions
 from archiver.groups.target.application_decisions import ApplicationReport, WantedGroup, WantedPosition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group_positions import positions_of
+from archiver.kafka.topics.cluster_parts import NOTED, Part
 from archiver.store.port import ObjectKind
 from archiver.store.shared import _open_once
 from tests.support.brokers import Bucket
@@ -86,6 +87,8 @@ _OTHERS: Final = {
     Right.CREATE_ANY: (ResourceType.BROKER, _CLUSTER, Op.CREATE),
     Right.CLUSTER: (ResourceType.BROKER, _CLUSTER, Op.DESCRIBE),
     Right.CLUSTER_CONFIGS: (ResourceType.BROKER, _CLUSTER, Op.DESCRIBE_CONFIGS),
+    Right.ALTER_CLUSTER: (ResourceType.BROKER, _CLUSTER, Op.ALTER),
+    Right.ALTER_CLUSTER_CONFIGS: (ResourceType.BROKER, _CLUSTER, Op.ALTER_CONFIGS),
 }
 IN_STORE: Final = {
     Right.GET: ("s3:GetObject", ""),
@@ -195,23 +198,25 @@ class RightsStage:
             of_all = self._write("anybody.yaml", {"kafka": {"bootstrap.servers": self._broker.bootstrap}})
             prepared = str(self._site.folder / "prepared.yaml")
             assert _run(["restore", "-c", prepared, "--target", of_all, *renamed]).exit_code == 0
-        if case.command.kind is Kind.ROLLBACK:
-            self._set_group(case)
         if case.command.kind is Kind.INSTANCE and COORDINATION in own_topics(self._admin):
             delete_topic(self._broker.bootstrap, COORDINATION)
-        if case.command.kind is Kind.COPIED:
-            self._put_role_log(case)
-        if case.command.kind is Kind.SWEEP:
-            self._archive_old_records(case)
+        own = {
+            Kind.ROLLBACK: self._set_group,
+            Kind.COPIED: self._put_role_log,
+            Kind.SWEEP: self._archive_old_records,
+            Kind.SAME: self._put_cluster_notes,
+            Kind.LACKING: self._put_cluster_notes,
+            **dict.fromkeys((Kind.GONE, Kind.COMPARED, Kind.CLEARED), self._archive_own_topic),
+        }
+        if case.command.kind in own:
+            own[case.command.kind](case)
         if case.command.kind is Kind.HELD:
             prepared = self._write("own.yaml", self._config(prefix_of(case), {}, {}))
             assert _run([*case.command.typed, "-c", prepared]).exit_code == 0
-        if case.command.kind in {Kind.GONE, Kind.COMPARED, Kind.CLEARED}:
-            self._archive_own_topic(case)
         if case.command.kind is Kind.FOLD:
             anybody: dict[str, Any] = {"kafka": {"bootstrap.servers": self._broker.bootstrap}}
-            own = self._write("own.yaml", self._config(prefix_of(case), {"groups": "topic"}, {}) | anybody)
-            assert _run(["backup", "--until-end", "-c", own]).exit_code == 0
+            folded = self._write("own.yaml", self._config(prefix_of(case), {"groups": "topic"}, {}) | anybody)
+            assert _run(["backup", "--until-end", "-c", folded]).exit_code == 0
         self._broker.grant(*(self._acl(case, right) for right in case.rights if not right.is_of_store))
 
     def _archive_old_records(self, case: Case) -> None:
@@ -271,6 +276,17 @@ class RightsStage:
         if case.command.kind is Kind.CLEARED:  # a store's clock has whole seconds, and times of puts have parts of them
             put_at = max(item.last_modified for item in archive.store.list(f"{prefix_of(case)}/"))
             eventually(lambda: archive.store.now() > put_at)
+
+    def _put_cluster_notes(self, case: Case) -> None:
+        """Of a cluster with nothing, or with an ACL and a quota that this one does not have."""
+        rows: dict[str, list[list[str]]] = {part: [] for part in NOTED}
+        if case.command.kind is Kind.LACKING:
+            rows["acls"] = [["DENY", f"User:{target_of(case)}", "*", "READ", "TOPIC", "t", "LITERAL"]]
+            rows["quotas"] = [[json.dumps({"user": target_of(case)}), "producer_byte_rate", "1000.0"]]
+        for part, some in rows.items():
+            fact = {"format": 1, "part": part, "rows": some, "unread": None}
+            key = f"{prefix_of(case)}/control/cluster-metadata/{part}/000000.json"
+            s3_client(self._site.bucket).put_object(Bucket=self._site.bucket.name, Key=key, Body=encode_fact(fact))
 
     def _put_role_log(self, case: Case) -> None:
         """Of a copy that was read to the end of the log."""
@@ -350,19 +366,17 @@ class RightsStage:
             tree["backup"]["group"] = self.group
         config = self._write("archive.yaml", tree | (_SWEPT if case.command.kind is Kind.SWEEP else {}))
         verbose = ["-c", config, "--verbose"]
-        if case.command.kind is Kind.TRANSLATION:
+        more = {
+            Kind.TRANSLATION: ["--restore", target_of(case)],
+            Kind.APPLICATION: ["--restore", target_of(case), "--rename-group", f"{GROUP}={group_of(case)}"],
+            Kind.SAME: [],
+            Kind.LACKING: [],
+            Kind.ROLLBACK: ["--restore", group_of(case)],
+            Kind.DRILL: ["--topics", ORDERS],
+        }
+        if case.command.kind in more:
             target = self._write("target.yaml", {"kafka": self._kafka})
-            return [*verbose, "--target", target, "--restore", target_of(case), "--format", "json"]
-        if case.command.kind is Kind.APPLICATION:
-            target = self._write("target.yaml", {"kafka": self._kafka})
-            named = ["--rename-group", f"{GROUP}={group_of(case)}"]
-            return [*verbose, "--target", target, "--restore", target_of(case), "--format", "json", *named]
-        if case.command.kind is Kind.ROLLBACK:
-            target = self._write("target.yaml", {"kafka": self._kafka})
-            return [*verbose, "--format", "json", "--target", target, "--restore", group_of(case)]
-        if case.command.kind is Kind.DRILL:
-            target = self._write("target.yaml", {"kafka": self._kafka})
-            return [*verbose, "--target", target, "--topics", ORDERS, "--format", "json"]
+            return [*verbose, "--format", "json", "--target", target, *more[case.command.kind]]
         if case.command.kind is not Kind.RESTORE:
             has_rows = case.command.typed[0] in {"cat", "hold"} or case.command.kind is Kind.CLEARED
             return [*verbose, *([] if has_rows else ["--format", "json"])]
@@ -479,6 +493,7 @@ class RightsStage:
         elif command.typed[0] == "groups":
             self._assert_groups_told(case, json.loads(done.out))
         elif command.kind in {Kind.GONE, Kind.COMPARED, Kind.IMPORT} or command.typed[0] in {
+            "cluster",
             "compacted",
             "copy",
             "drill",
@@ -503,9 +518,11 @@ class RightsStage:
             below = [key.removeprefix(root) for key in keys_below(self._site.bucket, f"{root}/topics/")]
             assert keys_below(self._site.bucket, f"{copied}/topics/") == [f"{copied}{key}" for key in below]
             return
-        if case.command.kind is Kind.IMPORT:
+        if case.command.typed[0] == "cluster":
+            self._assert_cluster_told(case.command.kind, json.loads(done.out))
+        elif case.command.kind is Kind.IMPORT:
             assert [row["records"] for row in json.loads(done.out)["imported"]] == [2]
-        if case.command.kind in {Kind.HOLD, Kind.HELD}:
+        elif case.command.kind in {Kind.HOLD, Kind.HELD}:
             assert len(keys_below(self._site.bucket, f"{prefix_of(case)}/control/holds/audit/")) == 1
         elif case.command.kind in {Kind.GONE, Kind.COMPARED}:
             stream = {Kind.GONE: "topics", Kind.COMPARED: "roles"}[case.command.kind]
@@ -534,6 +551,15 @@ class RightsStage:
         elif case.command.kind is Kind.READER:
             assert json.loads(done.out)["partitions"] == []  # no instance has worked here
         # An instance is stopped when it has all.
+
+    @staticmethod
+    def _assert_cluster_told(kind: Kind, told: Mapping[str, Any]) -> None:
+        if kind is Kind.READER:
+            assert {part["part"]: part["unread"] for part in told["parts"]} == dict.fromkeys(Part)
+        else:
+            added = [one["part"] for one in told["changes"] if one["standing"] == "added"]
+            assert added == (["acls", "quotas"] if kind is Kind.LACKING else [])
+            assert told["is_applied"] is (kind is Kind.LACKING)
 
     def _assert_groups_told(self, case: Case, told: Mapping[str, Any]) -> None:
         if case.command.kind is Kind.TRANSLATION:
@@ -641,6 +667,8 @@ def prefix_of(case: Case) -> str:
         Kind.FOLD,
         Kind.INSTANCE,
         Kind.COPIED,
+        Kind.SAME,
+        Kind.LACKING,
         Kind.HOLD,
         Kind.HELD,
         Kind.GONE,

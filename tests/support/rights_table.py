@@ -40,6 +40,8 @@ class Right(Enum):
     CREATE_ANY = "Create on the cluster"
     CLUSTER = "Describe on the cluster"
     CLUSTER_CONFIGS = "DescribeConfigs on the cluster"
+    ALTER_CLUSTER = "Alter on the cluster"
+    ALTER_CLUSTER_CONFIGS = "AlterConfigs on the cluster"
     LIST = "ListBucket"
     GET = "GetObject"
     PUT = "PutObject"
@@ -100,6 +102,8 @@ class Kind(Enum):
     GONE = "accepts that a topic of an archive of its own is gone"
     COMPARED = "compares a copy, in an archive of its own, that has missed a deletion"
     SWEEP = "sweeps an archive of its own"
+    SAME = "compares notes of its own, in which the cluster lacks nothing"
+    LACKING = "adds an ACL and a quota of notes of its own"
     IMPORT = "imports files into an archive of its own"
     RESTORE = "fills a topic of its own"
     DRILL = "fills topics of its own, and deletes them"
@@ -141,6 +145,16 @@ RUN_NOTE: Final = {
 }
 VERIFYING: Final = {**READING, **RUN_NOTE}
 
+METADATA: Final = {
+    Right.CLUSTER: goes_on(
+        r"the cluster's acls are not archived, .*: ACLs could not be read: .*grant this user Describe on the cluster",
+        "keeps no ACLs and SCRAM users",
+    ),
+    Right.CLUSTER_CONFIGS: goes_on(
+        r"the cluster's quotas are not archived, .*grant this user DescribeConfigs on the cluster",
+        "keeps no quotas and configs of brokers",
+    ),
+}
 HIDDEN: Final = Loss(r"topic {topic}: .*grant this user Describe on topic {topic} \(and Read, to archive it\)")
 ARCHIVING: Final = {
     Right.READ_TOPICS: HIDDEN,
@@ -148,6 +162,7 @@ ARCHIVING: Final = {
         r"configs of topic orders could not be read: .*grant this user DescribeConfigs on topic orders;",
         "keeps no configs",
     ),
+    **METADATA,
     **WRITING,
 }
 SWEEPING: Final = {
@@ -249,6 +264,31 @@ COMMANDS: Final = (
         typed=("compacted", "clear", "{topic}-0", "--force"),
         kind=Kind.CLEARED,
         needs={**READING, Right.DELETE_COPIES: Loss(r"DeleteObjects was denied; grant s3:DeleteObject on ", 3)},
+        is_brief=True,
+    ),
+    Command(name="`cluster show`", typed=("cluster", "show"), needs=READING, is_brief=True),
+    Command(
+        name="`cluster diff`",
+        typed=("cluster", "diff"),
+        kind=Kind.SAME,
+        needs={
+            Right.CLUSTER: Loss(r"acls: unknown on the target: .*grant this user Describe on the cluster", 3),
+            Right.CLUSTER_CONFIGS: Loss(
+                r"quotas: unknown on the target: .*grant this user DescribeConfigs on the cluster", 3
+            ),
+            **READING,
+        },
+        is_brief=True,
+    ),
+    Command(
+        name="`cluster apply`",
+        typed=("cluster", "apply"),
+        kind=Kind.LACKING,
+        needs={
+            Right.ALTER_CLUSTER: Loss(r"^acls: .*grant this user (Alter|Describe) on the cluster", 2),
+            Right.ALTER_CLUSTER_CONFIGS: Loss(r"^quotas: .*grant this user (Alter|Describe)Configs on the cluster", 2),
+            **READING,
+        },
         is_brief=True,
     ),
     Command(

@@ -25,7 +25,7 @@ PUT_BY_WRITERS = ["README.txt"] + [
     f"control/{stream}/" for stream in ("cluster", "index", "present", "probe", "runs", "starts", "topics")
 ]
 PUT_BY = {
-    "backup": ["topics/", "control/group-positions/", *PUT_BY_WRITERS],
+    "backup": ["topics/", "control/cluster-metadata/", "control/group-positions/", *PUT_BY_WRITERS],
     "compacted": ["compacted/", "control/moments/", "control/roles/", *PUT_BY_WRITERS],
 }
 PUT_BY_SWEEPS = ("group-folds", "policies", "runs", "swept", "sweeps")

@@ -19,12 +19,13 @@ from archiver.errors import (
     TooLargeError,
 )
 from archiver.process.running.workers import side_by_side
-from archiver.process.values.json_values import MOST_PARSED_BYTES, as_object, parse_json, parsed_bytes
+from archiver.process.values.json_values import LARGEST, MOST_PARSED_BYTES, as_object, parse_json, parsed_bytes
 from archiver.store.port import ObjectKind, refuse_larger
 
 FACT_FORMAT = 1
 FORMAT: Final = "format"
 CLUSTER = "cluster"
+CLUSTER_METADATA: Final = "cluster-metadata"
 PRESENT = "present"
 TOPICS = "topics"
 RESTORES = "restores"
@@ -35,7 +36,7 @@ _ATTEMPTS = 32
 # The largest size of a fact, by the first part of its stream. A topic with 10,000 partitions that were truncated ten times each takes
 # 9 MB. The starts of a million partitions take 60 MB; 200,000 positions of groups, where a warning comes, 18 MB; a plan of
 # 10,000 partitions, or a piece of a plan, up to 14 MB; 100,000 moments with the longest names 40 MB; 100,000 swept ranges 6 MB;
-# the plan of a sweep of 300,000 objects up to 60 MB; an import of 100,000 files 20 MB. All other facts name one thing.
+# the plan of a sweep of 300,000 objects up to 60 MB; an import of 100,000 files 20 MB; 100,000 ACLs 15 MB. All other facts name one thing.
 _MOST_BYTES: Final[Mapping[str, int]] = {
     TOPICS: 16 << 20,
     PRESENT: 64 << 20,
@@ -45,6 +46,7 @@ _MOST_BYTES: Final[Mapping[str, int]] = {
     MOMENTS: 64 << 20,
     "sweeps": 64 << 20,
     "imports": 64 << 20,
+    CLUSTER_METADATA: 64 << 20,
 }
 _FEW_BYTES: Final = 1 << 20
 # The largest memory of a parsed fact, estimated before parsing, where the fact may have more than `_FEW_BYTES`.
@@ -155,14 +157,14 @@ def append_only_fact(archive: Archive, stream: str, wanted: Fact) -> Fact:
     return wanted if is_put else read_fact(archive, stream, 0)
 
 
-def newest_listed(archive: Archive, parent: str) -> dict[str, "Listed"]:
-    """List all streams below a parent in one listing, each with its newest fact."""
+def newest_listed(archive: Archive, parent: str, until_ms: int = LARGEST) -> dict[str, "Listed"]:
+    """List all streams below a parent in one listing, each with its newest fact, or the newest that was put by a time."""
     prefix = archive.layout.control_prefix(parent)
     newest: dict[str, Listed] = {}
     for item in archive.store.list(prefix):
         stream = f"{parent}/{item.key.removeprefix(prefix).rpartition('/')[0]}"
         number = archive.layout.parse_fact(stream, item.key)
-        if number is not None:  # listed in the order of their numbers
+        if number is not None and epoch_ms(item.last_modified) <= until_ms:  # listed in the order of their numbers
             newest[stream] = Listed(number, item.size, epoch_ms(item.last_modified))
     return newest
 

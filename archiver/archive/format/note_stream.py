@@ -16,6 +16,7 @@ from archiver.archive.format.control import (
 from archiver.archive.format.fact_model import FactModel, Value
 from archiver.archive.format.handle import Archive
 from archiver.errors import CorruptSegmentError
+from archiver.process.values.json_values import LARGEST
 
 
 class NoteKind(Generic[Value]):
@@ -35,10 +36,12 @@ class NoteKind(Generic[Value]):
     def at(self, archive: Archive, stream: str) -> "NoteStream[Value]":
         return NoteStream(archive, stream, self)
 
-    def read_all(self, archive: Archive, parent: str) -> dict[str, Value]:
-        """Read the newest note of each stream below a parent, several at a time. Raises NotWholeError."""
+    def read_all(self, archive: Archive, parent: str, until_ms: int = LARGEST) -> dict[str, Value]:
+        """Read the newest note of each stream below a parent, or the newest that was put by a time. Raises NotWholeError."""
         return decode_facts(
-            archive, newest_listed(archive, parent), lambda stream, fact: self.at(archive, stream).decode(fact)
+            archive,
+            newest_listed(archive, parent, until_ms),
+            lambda stream, fact: self.at(archive, stream).decode(fact),
         )
 
     def decode(self, fact: Fact, archive: Archive, stream: str, number: int | None = None) -> Value:

@@ -20,6 +20,7 @@ _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_FLOAT64 = struct.Struct(">d")
 _NO_UUID = bytes(16)
 _NOTHING = memoryview(b"")
 _LARGE_BYTES = 16 * 1024
@@ -79,6 +80,9 @@ class RequestWriter:
     def int64(self, number: int) -> None:
         self._parts.append(_INT64.pack(number))
 
+    def float64(self, number: float) -> None:
+        self._parts.append(_FLOAT64.pack(number))
+
     def count(self, number: int) -> None:
         """The length of an array; -1: null."""
         self._parts.append(uvarint(number + 1) if self._flexible else _INT32.pack(number))
@@ -132,6 +136,9 @@ class AnswerReader:
 
     def int64(self) -> int:
         return int(self.unpack(_INT64)[0])
+
+    def float64(self) -> float:
+        return float(self.unpack(_FLOAT64)[0])
 
     def uvarint(self) -> int:
         number = 0

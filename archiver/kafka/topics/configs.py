@@ -11,7 +11,7 @@ from archiver.kafka.brokers.cluster import Refusal
 from archiver.kafka.brokers.codes import broker_error
 from archiver.kafka.brokers.wire import AnswerReader, Call, RequestWriter
 
-_TOPIC, _BROKER = 2, 4  # types of resources in DescribeConfigs
+_TOPIC, BROKER = 2, 4  # types of resources in DescribeConfigs
 _SET_ON_TOPIC = 1  # a source of a value
 _POLLS = 300  # polls, for half a minute
 _PAUSE_S = 0.1
@@ -60,7 +60,7 @@ async def broker_configs(client: KafkaClient, keys: Collection[str]) -> dict[int
 
 
 async def _configs_of_broker(client: KafkaClient, node: int, keys: Collection[str]) -> Mapping[str, str]:
-    call = DescribeConfigsCall([str(node)], keys, kind=_BROKER)
+    call = DescribeConfigsCall([str(node)], keys, kind=BROKER)
     try:
         answers = await client.persist(lambda: client.send(node, call))
     except (KafkaError, KafkaTemporaryError):  # the configs only foretell what this broker may refuse later
@@ -120,6 +120,8 @@ class _ConfigRow(NamedTuple):
     name: str
     value: str | None  # None: secret, or not set
     source: int
+    is_read_only: bool
+    is_sensitive: bool
 
 
 class _Described(NamedTuple):
@@ -163,9 +165,7 @@ def _read_described(answer: AnswerReader) -> _Described:
 
 
 def _read_row(answer: AnswerReader) -> _ConfigRow:
-    name, value = answer.text(), answer.text_or_none()
-    answer.int8()  # read only
-    source = answer.int8()
-    answer.int8()  # sensitive
+    name, value, is_read_only = answer.text(), answer.text_or_none(), bool(answer.int8())
+    source, is_sensitive = answer.int8(), bool(answer.int8())
     answer.array(lambda: (answer.text(), answer.text_or_none(), answer.int8()))  # synonyms
-    return _ConfigRow(name, value, source)
+    return _ConfigRow(name, value, source, is_read_only, is_sensitive)

@@ -16,6 +16,7 @@ class Operation(IntEnum):
     READ = 3
     WRITE = 4
     DELETE = 6
+    ALTER = 7
     DESCRIBE = 8
 
     @property
