@@ -37,7 +37,7 @@ for folder in bin lib lib64 sbin; do
   ln -s "usr/$folder" "$root/$folder"
 done
 mkdir -m 1777 "$root/tmp"
-mkdir "$root/dev"
+mkdir "$root/dev" "$root/proc"
 mknod -m 666 "$root/dev/null" c 1 3
 mknod -m 666 "$root/dev/urandom" c 1 9
 for package in "$work"/archives/*.deb; do

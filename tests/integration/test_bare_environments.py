@@ -14,13 +14,13 @@ pytestmark = pytest.mark.timeout(600)  # fetching packages, once
 
 STAGES = stages_of(REPOSITORY / "infra" / "image" / "Dockerfile")
 OBJECT = REPOSITORY / "tests" / "golden" / "format-1" / "snappy.data"
-USER = 10001
-VARIABLES = {**variables_of(STAGES["base"]), "PATH": "/opt/archiver/bin:/usr/sbin:/usr/bin:/bin"}
+VARIABLES = {**variables_of(STAGES["base"]), "PATH": "/opt/archiver/bin"}
 
 
 def build(root: BareRoot, stage: list[Instruction], variables: Mapping[str, str]) -> None:
     """Do what an engine would do for this stage; the stages lie in one folder, so nothing is copied between them."""
-    folder = "/tmp"
+    parent = STAGES.get(stage[0].text.partition(" ")[0], [])
+    folder = next((text for name, text in parent if name == "WORKDIR"), "/tmp")
     for name, text in stage:
         if name == "WORKDIR":
             folder = text
@@ -47,16 +47,16 @@ def image() -> Iterator[BareRoot]:
             build(root, STAGES[name], variables_of(STAGES["tools"]))
         for name in ("base", "backup"):
             build(root, STAGES[name], VARIABLES)
-        shutil.copy(OBJECT, root.folder / "tmp")
+        shutil.copy(OBJECT, root.folder / "opt")
         yield root
 
 
 def test_the_user_of_the_image_compiles_nothing(image: BareRoot) -> None:
-    """Its files are not the user's, and it has no home. Kernels are for any processor: a pod's may be another one."""
-    assert Instruction("USER", f"{USER}:{USER}") in STAGES["backup"]
-    done = image.run("archiver", "inspect", "/tmp/snappy.data", user=USER, variables=VARIABLES)
+    """Nothing is the user's, and the root file system is read-only. Kernels are for any processor: a pod's may be another one."""
+    assert Instruction("USER", "10001:10001") in STAGES["backup"]
+    done = image.run_closed("archiver", "inspect", "/opt/snappy.data", variables=VARIABLES)
     assert "facts: ok" in done.stdout
-    assert (done.stderr, image.run("archiver", "--version", user=USER, variables=VARIABLES).stderr) == ("", "")
+    assert (done.stderr, image.run_closed("archiver", "--version", variables=VARIABLES).stderr) == ("", "")
     (kernels,) = image.folder.glob(
         "opt/archiver/lib/python*/site-packages/archiver/codec/kernels/__pycache__/kernels-*"
     )
@@ -86,16 +86,16 @@ def test_the_wheel_works_with_python_314_without_a_home_or_a_place_to_write(imag
     with bare_root("forky", "3.14") as root:
         (wheel,) = (image.folder / "tmp" / "wheels").iterdir()
         for file in (wheel, OBJECT):
-            shutil.copy(file, root.folder / "tmp")
+            shutil.copy(file, root.folder / "opt")
         root.run("python", "-m", "venv", "/opt/archiver")
-        root.pip(f"/tmp/{wheel.name}")
+        root.execute(f"/opt/archiver/bin/pip install --quiet /opt/{wheel.name}", "/tmp", {})
         link = root.folder / "usr" / "local" / "bin" / "archiver"
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to("/opt/archiver/bin/archiver")
-        assert "backup" in root.run("archiver", "--help", user=USER).stdout
-        assert "storage.url" in root.run("archiver", "config", "reference", user=USER).stdout
-        assert "_shtab_archiver" in root.run("archiver", "completion", "bash", user=USER).stdout
-        done = root.run("archiver", "inspect", "/tmp/snappy.data", user=USER)
+        assert "backup" in root.run_closed("archiver", "--help").stdout
+        assert "storage.url" in root.run_closed("archiver", "config", "reference").stdout
+        assert "_shtab_archiver" in root.run_closed("archiver", "completion", "bash").stdout
+        done = root.run_closed("archiver", "inspect", "/opt/snappy.data")
         assert "facts: ok" in done.stdout
-        assert "no writable place for compiled kernels" in done.stderr
+        assert "compiled kernels" in done.stderr  # that there is no place to keep them

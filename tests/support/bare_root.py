@@ -13,11 +13,20 @@ from pathlib import Path
 import pytest
 
 from tests.support.brokers import CACHE, REPOSITORY
+from tests.support.pins import read_entries
 
-_PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+_PATH = {"PATH": "/usr/local/bin"}
+_IN_FOLDER = 'cd "$0" && exec "$@"'
+_CLOSED = """set -e
+mount --make-rprivate /
+mount --bind "$0" "$0"
+mount --options remount,ro,bind "$0"
+mount --types tmpfs tmpfs "$0/tmp"
+mount --types proc proc "$0/proc"
+exec chroot --userspec=10001:10001 "$0" "$@"
+"""
 # What lines of a Dockerfile use. numpy needs libstdc++, which images of Debian have: apt needs it, too.
 _MORE = ("bash", "coreutils", "sed", "passwd", "base-passwd", "libstdc++6")
-_CHROOT = shutil.which("chroot") or "/usr/sbin/chroot"
 _OFFLINE = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}
 
 
@@ -35,25 +44,21 @@ class BareRoot:
         (self.folder / "tmp").chmod(0o1777)
 
     def run(
-        self, *command: str, user: int = 0, cwd: str = "/tmp", check: bool = True, variables: Mapping[str, str] = {}
+        self, *command: str, cwd: str = "/tmp", variables: Mapping[str, str] = {}
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command there, with no variable of this process: no HOME either."""
-        entered = [
-            _CHROOT,
-            f"--userspec={user}:{user}",
-            str(self.folder),
-            "/bin/bash",
-            "-c",
-            'cd "$0" && exec "$@"',
-            cwd,
-        ]
-        given = _PATH | dict(variables)
-        done = subprocess.run([*entered, *command], env=given, capture_output=True, text=True, check=False)
-        assert not check or done.returncode == 0, (command, done.stdout, done.stderr)
-        return done
+        """Run a command there as root, with no variable of this process."""
+        return self._run(["chroot", str(self.folder), "/bin/bash", "-c", _IN_FOLDER, cwd, *command], variables)
 
-    def pip(self, *words: str, python: str = "/opt/archiver/bin/python") -> None:
-        self.run(python, "-m", "pip", "install", "--quiet", *words, variables=_OFFLINE)
+    def run_closed(self, *command: str, variables: Mapping[str, str] = {}) -> subprocess.CompletedProcess[str]:
+        """Run a command as a container with a read-only root and an empty /tmp does: user 10001, who has no HOME."""
+        return self._run(["unshare", "--mount", "bash", "-c", _CLOSED, str(self.folder), *command], variables)
+
+    def _run(self, command: list[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        given = _PATH | dict(variables)
+        given["PATH"] += ":/usr/sbin:/usr/bin:/bin"  # of this machine's chroot and unshare, too
+        done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        return done
 
     def execute(self, script: str, cwd: str, variables: Mapping[str, str]) -> None:
         """Run a line of a Dockerfile."""
@@ -75,7 +80,10 @@ class BareRoot:
         variables = self._network()
         self.run(python, "-m", "venv", "/tmp/tools", variables=variables)
         pip = ["/tmp/tools/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        self.run(*pip, "install", "pip>=26.1", variables=variables)  # older ones take no hashes from constraints
+        # Older ones take no hashes from constraints.
+        (listed_pip,) = (one for one in read_entries(constraints.read_text(encoding="utf-8")) if one.name == "pip")
+        (self.folder / "tmp" / "pip.txt").write_text(str(listed_pip), encoding="utf-8")
+        self.run(*pip, "install", "--require-hashes", "--requirement", "pip.txt", variables=variables)
         listed = ["--require-hashes", "--constraint", "constraints.txt", "--requirement", "needed.txt"]
         self.run(*pip, "download", *listed, "--only-binary", ":all:", "--dest", "/wheels", variables=variables)
         stamp.write_text(digest)
