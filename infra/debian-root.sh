@@ -38,6 +38,7 @@ for folder in bin lib lib64 sbin; do
 done
 mkdir -m 1777 "$root/tmp"
 mkdir "$root/dev" "$root/proc"
+ln -s /proc/self/fd "$root/dev/fd"
 mknod -m 666 "$root/dev/null" c 1 3
 mknod -m 666 "$root/dev/urandom" c 1 9
 for package in "$work"/archives/*.deb; do

@@ -27,6 +27,7 @@ exec chroot --userspec=10001:10001 "$0" "$@"
 """
 # What lines of a Dockerfile use. numpy needs libstdc++, which images of Debian have: apt needs it, too.
 _MORE = ("bash", "coreutils", "sed", "passwd", "base-passwd", "libstdc++6")
+_DEBIANS_PIP = "/etc/ssl/certs/ca-certificates.crt"  # it looks for this file, even offline
 _OFFLINE = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}
 
 
@@ -90,8 +91,8 @@ class BareRoot:
 
     def _network(self) -> dict[str, str]:
         """As this machine reaches its registries."""
-        for file in ("/etc/resolv.conf", "/etc/hosts", os.environ.get("PIP_CERT", "")):
-            if file:
+        for file in ("/etc/resolv.conf", "/etc/hosts", _DEBIANS_PIP, os.environ.get("PIP_CERT", "")):
+            if Path(file).is_file():
                 (self.folder / file[1:]).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(file, self.folder / file[1:])
         passed = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
