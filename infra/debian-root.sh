@@ -42,6 +42,6 @@ ln -s /proc/self/fd "$root/dev/fd"
 mknod -m 666 "$root/dev/null" c 1 3
 mknod -m 666 "$root/dev/urandom" c 1 9
 for package in "$work"/archives/*.deb; do
-  dpkg-deb --extract "$package" "$root"
+  dpkg-deb --fsys-tarfile "$package" | tar --extract --keep-directory-symlink --directory "$root"
 done
 echo "$list" >"$root/.packages"
