@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "hold": ("hold", "records that no retention sweep may delete"),
     "query": ("query", "run SQL over topics, each a table under its name, as a Spark job"),
     "spark-env": ("spark_env", "for spark-submit: an environment for executors, and what the driver runs"),
+    "completion": ("completion", "print the script with which bash or zsh completes commands and options"),
     "config": ("config", "what the configuration says, and what it may say"),
     "version": ("version", "which version this is"),
 }

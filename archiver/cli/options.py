@@ -33,6 +33,11 @@ class Parser(argparse.ArgumentParser):
         complain(f"{message}; see {self.prog} --help")
         raise SystemExit(UsageError.exit_code)
 
+    def format_help(self) -> str:
+        from archiver.cli.examples import examples_of
+
+        return f"{super().format_help()}{examples_of(self.prog)}"
+
     def _print_message(self, message: str, _: object = None) -> None:
         """Print a help text. argparse alone would ignore a failed write."""
         try:
