@@ -7,7 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.options import add_archive, add_format, add_run, archive_config
+from archiver.cli.jobs import add_job
+from archiver.cli.options import add_archive, add_format, archive_config
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.output.text import spell_count, spell_size
@@ -20,7 +21,7 @@ _S3 = "s3://"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, run)
+    add_job(parser, run)
     add_archive(parser)
     add_format(parser)
     parser.add_argument(
@@ -44,7 +45,6 @@ def run(options: argparse.Namespace) -> int:
     arm(failpoint())
     with closing(Progress("copy", quiet=options.quiet)) as progress:
         result = copy_archive(open_patient_archive(storage), open_patient_archive(second), progress.report)
-    # Here the note on this run is put, for `status`.
     if options.format == "json":
         print_json(copy_row(result, time.monotonic() - started_s))
     else:

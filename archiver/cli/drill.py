@@ -6,7 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from archiver.cli.options import add_archive, add_format, add_run, archive_config
+from archiver.cli.jobs import add_job
+from archiver.cli.options import add_archive, add_format, archive_config
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, table_lines
 from archiver.errors import ArchiverError, NotWholeError, UsageError
@@ -14,7 +15,7 @@ from archiver.process.output.text import spell_count
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, run)
+    add_job(parser, run, "drill")
     add_archive(parser)
     add_format(parser)
     parser.add_argument("--target", type=Path, metavar="FILE", help="YAML file with the target's kafka: section")
@@ -46,16 +47,17 @@ def run(options: argparse.Namespace) -> int:
     key = None if options.sign_key is None else load_key(SIGN_KEY, options.sign_key)
     if options.report is not None and not options.report.parent.is_dir():
         raise UsageError(f"--report {options.report}: there is no folder {options.report.parent}")
+    config = archive_config(options)
+    options.job.storage = config.storage
     arm(failpoint())
     with closing(Progress("drill", quiet=options.quiet)) as progress:
         drill = run_drill(
-            archive_config(options),
+            config,
             load_target(options.target),
             topics=options.topics,
             last_ms=options.last,
             notice=progress.report,
         )
-    # Here the note on this run is put, for `status`.
     signed = sign(drill.report, key)
     if options.report is not None:
         _write(options.report, signed)
