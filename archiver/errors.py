@@ -148,6 +148,12 @@ class KafkaError(ArchiverError):
         self.said = said
 
 
+class NotLetInError(KafkaError):
+    """A broker refuses every connection of this process: by its login, by TLS, or because the port speaks something else."""
+
+    cause: ClassVar[str] = "NOT_LET_IN"
+
+
 class TargetError(KafkaError):
     """The target topics cannot take the restored records now; a line for each problem."""
 

@@ -1,27 +1,28 @@
 """`archiver backup`: its options, its two ways to run (until stopped, until the end), and two printers for each."""
 
 import argparse
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.options import (
-    add_config,
-    add_format,
-    add_run,
-)
+from archiver.cli.backup_forecast import run_forecast
+from archiver.cli.options import add_config, add_format, add_run
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import table_lines
 from archiver.errors import UsageError
-from archiver.process.output.text import spell_count, spell_size
+from archiver.process.output.progress import spell_seconds
+from archiver.process.output.text import spell_count, spell_size, spell_some
 
 if TYPE_CHECKING:
-    from archiver.backup.partition.feed import Feed, PartitionReport
+    from archiver.backup.partition.feed import PartitionReport
+    from archiver.backup.reports.metrics import PartitionState
     from archiver.backup.service.run_service import ServiceResult
     from archiver.backup.service.until_end import BackupReport
 
     Reports = Sequence[PartitionReport]
+
+_MOST_NAMED: Final = 3
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add_format(parser)
     parser.add_argument("--until-end", action="store_true", help="archive what is committed at the start, then exit")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="tell which topics, records and bytes it would archive; archive nothing"
+    )
     parser.add_argument(
         "--partitions",
         action="store_true",
@@ -42,22 +46,24 @@ def run(options: argparse.Namespace) -> int:
 
     if options.partitions and not options.until_end:
         raise UsageError("--partitions goes with --until-end, which tells of each when it ends")
+    if options.dry_run:
+        return run_forecast(options)
     arm(failpoint())
     return _back_up_until_end(options) if options.until_end else _back_up_until_stopped(options)
 
 
 def _back_up_until_stopped(options: argparse.Namespace) -> int:
-    from archiver.backup.service.run_service import run_service
     from archiver.config.load import load_config
+
+    config = load_config(options.config)  # before the kernels are imported, which may compile them
+
+    from archiver.backup.service.run_service import run_service
     from archiver.process.output.progress import Progress
 
-    config = load_config(options.config)
     progress = Progress("backup", quiet=options.quiet, every_s=60.0)
 
-    def notice(records: int, feeds: Collection["Feed"]) -> None:
-        behind = sum(feed.pending_since_s is not None for feed in feeds)
-        durable = f"{spell_count(len(feeds), 'partition')}, {spell_count(records, 'record')} durable"
-        progress.report(f"{durable}, {spell_count(behind, 'partition has', 'partitions have')} more to come")
+    def notice(records: int, states: Sequence["PartitionState"], now_ms: int) -> None:
+        progress.report(service_progress(records, states, now_ms))
 
     with closing(progress):
         result = run_service(config, notice, progress.announce)
@@ -71,8 +77,11 @@ def _back_up_until_stopped(options: argparse.Namespace) -> int:
 
 
 def _back_up_until_end(options: argparse.Namespace) -> int:
-    from archiver.backup.service.run_backup import run_backup
     from archiver.config.load import load_config
+
+    config = load_config(options.config)  # as above
+
+    from archiver.backup.service.run_backup import run_backup
     from archiver.process.output.progress import Eta, Progress
 
     progress, eta = Progress("backup", quiet=options.quiet), Eta("offsets")
@@ -88,7 +97,7 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
         )
 
     with closing(progress):
-        report, seconds = run_backup(load_config(options.config), notice)
+        report, seconds = run_backup(config, notice)
     if options.format == "json":
         print_json(backup_row(report, seconds))
     else:
@@ -96,6 +105,21 @@ def _back_up_until_end(options: argparse.Namespace) -> int:
     for error in report.errors:
         complain(error)
     return max((error.exit_code for error in report.errors), default=0)
+
+
+def service_progress(records: int, states: Sequence["PartitionState"], now_ms: int) -> str:
+    """Spell how far a service is: what fails, and the age of the oldest record that is not durable."""
+    ours = [one for one in states if not one.is_left]
+    failing = [f"{one.topic}-{one.partition}" for one in ours if one.is_failing]
+    ages_s = [age_s for one in ours if (age_s := one.pending_age_s(now_ms)) is not None]
+    parts = [
+        spell_count(len(ours), "partition"),
+        f"{len(failing):,} failing ({spell_some(failing, _MOST_NAMED)})" if failing else "",
+        f"{spell_seconds(max(ages_s))} behind" if ages_s else "",
+        f"{spell_count(records, 'record')} durable",
+        f"{spell_count(len(ages_s), 'partition has', 'partitions have')} more to come",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def service_row(result: "ServiceResult") -> dict[str, Any]:
@@ -108,8 +132,10 @@ def service_row(result: "ServiceResult") -> dict[str, Any]:
 
 def service_lines(result: "ServiceResult") -> Iterator[str]:
     dropped = sum(error.records for error in result.dropped)
-    held = f"{spell_count(dropped, 'record')} that were held are dropped" if dropped else "what was held is durable"
-    yield f"{spell_count(result.records, 'record')} archived; {held}, the rest is in Kafka"
+    held = "what was held is durable, the rest is in Kafka"
+    if dropped:
+        held = f"Kafka still has the rest, with {spell_count(dropped, 'record')} that could not be put in time: the next run takes them"
+    yield f"{spell_count(result.records, 'record')} archived; {held}"
 
 
 def backup_row(report: "BackupReport", seconds: float) -> dict[str, Any]:

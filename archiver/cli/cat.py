@@ -35,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partition", type=natural, help="print this partition only")
     parser.add_argument("--from-offset", type=natural, metavar="N", help="leave out records below this offset")
     parser.add_argument("--until-offset", type=natural, metavar="N", help="leave out records above this offset")
+    parser.add_argument("--key", metavar="TEXT", help="print only records with this key, in UTF-8")
     add_times(parser)
     add_life(parser)
     add_copies(parser)
@@ -45,11 +46,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    storage = archive_config(options).storage  # before the kernels are imported, which may compile them
+
     from archiver.archive.format.handle import open_archive
     from archiver.archive.reading.catalog import find_topic
-    from archiver.archive.reading.plain_records import follow_records, json_pieces, read_records, wanted_of
+    from archiver.archive.reading.plain_records import follow_records, json_pieces, read_records, spell_bytes, wanted_of
 
-    storage = archive_config(options).storage
     archive = open_archive(storage)
     problems: list[str] = []
 
@@ -86,6 +88,9 @@ def run(options: argparse.Namespace) -> int:
         records = read_records(
             archive.store, topic, report_problem=report_problem, partition=options.partition, selection=selection
         )
+    if options.key is not None:
+        key = spell_bytes(options.key.encode())
+        records = (record for record in records if record["key"] == key)
     try:
         for record in islice(records, options.limit):
             if not all(write(printable_json(piece), end="") for piece in json_pieces(record)):

@@ -56,6 +56,14 @@ def add_groups_removed(parser: "argparse.ArgumentParser | argparse._ArgumentGrou
     )
 
 
+def check_files(options: argparse.Namespace) -> None:
+    """Read the configuration and the target file before kernels are imported, which may compile them for 20 s. Raises UsageError."""
+    from archiver.config.load import load_target
+
+    archive_config(options)
+    load_target(options.target)
+
+
 def restored_positions(
     options: argparse.Namespace,
 ) -> "tuple[Archive, KafkaSettings, str, GroupRequest]":

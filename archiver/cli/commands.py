@@ -20,12 +20,15 @@ COMMANDS: Final = {
     "export": ("export", "topics of the archive, as files of another tool"),
     "inspect": ("inspect", "take one object apart: header, facts, blocks, and whether they agree"),
     "verify": ("verify", "is the archive whole?"),
+    "copy": ("copy", "keep a second archive: copies what it lacks"),
     "restore": ("restore", "bring topics back into a cluster, as a Spark job"),
+    "drill": ("drill", "prove a restore: a sample into scratch topics, compared, and deleted again"),
     "retention": ("retention", "delete what topics keep no longer, as a Spark job"),
     "hold": ("hold", "records that no retention sweep may delete"),
     "query": ("query", "run SQL over topics, each a table under its name, as a Spark job"),
     "spark-env": ("spark_env", "for spark-submit: an environment for executors, and what the driver runs"),
     "config": ("config", "what the configuration says, and what it may say"),
+    "version": ("version", "which version this is"),
 }
 
 

@@ -20,14 +20,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from archiver.backup.compacted.work.run_instance import run_instance
     from archiver.config.environment import failpoint
     from archiver.config.load import load_config
+
+    config = load_config(options.config)  # before the kernels are imported, which may compile them
+
+    from archiver.backup.compacted.work.run_instance import run_instance
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
 
     arm(failpoint())
-    config = load_config(options.config)
     progress = Progress("compacted", quiet=options.quiet, every_s=60.0)
     with closing(progress):
         run_instance(

@@ -34,11 +34,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    storage, started_s = archive_config(options).storage, time.monotonic()  # before the kernels are imported
+
     from archiver.archive.format.handle import open_archive
     from archiver.imports.tools.kafka_backup_export import ExportRequest, run_export
     from archiver.process.output.progress import Progress
 
-    storage, started_s = archive_config(options).storage, time.monotonic()
     archive = open_archive(storage)
     problems: list[str] = []
     request = ExportRequest(target=options.target, topics=options.topics)

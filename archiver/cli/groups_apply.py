@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.chosen_positions import add_restored_positions, restored_positions
+from archiver.cli.chosen_positions import add_restored_positions, check_files, restored_positions
 from archiver.cli.groups_applied import applied_complaints, applied_lines, applied_row
 from archiver.cli.groups_translate import GIVE_AS_OF, open_problems, plan_lines, plan_row
 from archiver.cli.options import add_archive, add_format, add_run, add_target
@@ -28,6 +28,9 @@ def run(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
+
+    check_files(options)
+
     from archiver.restore.groups.group_restore import read_positions, restore_groups
 
     arm(failpoint())

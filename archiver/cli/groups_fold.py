@@ -20,6 +20,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_fold_command(options: argparse.Namespace) -> int:
+    storage = archive_config(options).storage  # before the kernels are imported, which may compile them
+
     from archiver.archive.format.handle import open_archive
     from archiver.archive.reading.catalog import find_topic
     from archiver.config.environment import failpoint
@@ -29,7 +31,6 @@ def run_fold_command(options: argparse.Namespace) -> int:
     from archiver.process.running.failpoints import arm
 
     arm(failpoint())
-    storage = archive_config(options).storage
     archive, problems = open_archive(storage), list[str]()
     topic = find_topic(archive, OFFSETS_TOPIC, use=storage.index, report_problem=problems.append)
     rows = []

@@ -5,6 +5,7 @@ import asyncio
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from archiver.cli.chosen_positions import check_files
 from archiver.cli.groups_applied import applied_complaints, applied_lines, applied_row
 from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config, pattern
 from archiver.cli.output import complain, print_json, print_lines
@@ -27,6 +28,9 @@ def run(options: argparse.Namespace) -> int:
     from archiver.archive.format.handle import open_archive
     from archiver.config.environment import failpoint
     from archiver.config.load import load_target
+
+    check_files(options)
+
     from archiver.groups.target.application import roll_back_positions
     from archiver.kafka.brokers.client import KafkaClient
     from archiver.kafka.login.settings import KafkaSettings

@@ -41,10 +41,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    config = archive_config(options)  # before the kernels are imported, which may compile them
+
     from archiver.archive.format.handle import open_archive
     from archiver.groups.positions.shown import show_groups
 
-    config = archive_config(options)
     problems: list[str] = []
     archive = open_archive(config.storage)
     live = _ask_kafka(config, archive) if options.against_kafka else None

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.chosen_positions import add_restored_positions, restored_positions
+from archiver.cli.chosen_positions import add_restored_positions, check_files, restored_positions
 from archiver.cli.options import add_archive, add_format, add_run, add_target
 from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, moment_from, table_lines
@@ -31,6 +31,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     import asyncio
+
+    check_files(options)
 
     from archiver.restore.groups.group_restore import read_group_plan, read_positions
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.options import add_config, add_format, add_run, parser_of
+from archiver.cli.options import add_archive, add_config, add_format, add_run, archive_config, parser_of
 from archiver.cli.output import complain, print_json, print_line, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
 from archiver.errors import NotWholeError
@@ -25,6 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     added = parser_of(ways, "add", "keep records from being swept")
     add_run(added, run_add)
     add_config(added)
+    added.set_defaults(url=None)
     added.add_argument("name", metavar="NAME")
     added.add_argument(
         "--topics",
@@ -43,12 +44,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     listed = parser_of(ways, "list", "which holds there are, and were")
     add_run(listed, run_list)
-    add_config(listed)
+    add_archive(listed)
     add_format(listed)
     released = parser_of(ways, "release", "let sweeps delete what a hold kept")
     add_run(released, run_release)
     add_config(released)
+    released.set_defaults(url=None)
     released.add_argument("name", metavar="NAME")
+    released.add_argument("--reason", metavar="TEXT", help="why it may end; `hold list` shows it")
     released.add_argument("--by", metavar="WHO", help="who wants it (default: this user)")
 
 
@@ -135,8 +138,9 @@ def run_list(options: argparse.Namespace) -> int:
     if options.format == "json":
         print_json({"holds": [hold_row(hold) for hold in holds]})
         return 0
-    names = ("name", "topics", "from", "until", "by", "added", "released", "reason")
-    print_lines(table_lines(names, ([hold_row(hold)[name] for name in names] for hold in holds)))
+    names = ("name", "topics", "from", "until", "by", "added", "reason", "released", "released_by", "released_reason")
+    rows = ([hold_row(hold)[name] or "" for name in names] for hold in holds)
+    print_lines(table_lines([name.replace("_", " ") for name in names], rows))
     return 0
 
 
@@ -145,8 +149,12 @@ def run_release(options: argparse.Namespace) -> int:
     from archiver.archive.notes.holds import release_hold
 
     archive = _archive(options)
-    release_hold(archive, options.name, by=options.by or getpass.getuser(), now_ms=epoch_ms(archive.store.now()))
-    print_line(f"hold {options.name} is released: the next sweep may delete what it kept")
+    by, now_ms = options.by or getpass.getuser(), epoch_ms(archive.store.now())
+    held = release_hold(archive, options.name, by=by, reason=options.reason, now_ms=now_ms)
+    if held.released_ms != now_ms:
+        print_line(f"hold {held.name} was released before: by {held.released_by}, {_moment(held.released_ms)}")
+    else:
+        print_line(f"hold {held.name} is released: the next sweep may delete what it kept")
     return 0
 
 
@@ -161,6 +169,7 @@ def hold_row(hold: "Hold") -> dict[str, Any]:
         "added": _moment(hold.added_ms),
         "released": _moment(hold.released_ms),
         "released_by": hold.released_by,
+        "released_reason": hold.released_reason,
     }
 
 
@@ -170,6 +179,5 @@ def _moment(at_ms: int | None) -> str | None:
 
 def _archive(options: argparse.Namespace) -> "Archive":
     from archiver.archive.format.handle import open_archive
-    from archiver.config.load import load_config
 
-    return open_archive(load_config(options.config).storage)
+    return open_archive(archive_config(options).storage)

@@ -213,17 +213,19 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def run(options: argparse.Namespace) -> int:
+    from archiver.config.load import load_config
+
+    config, started_s = load_config(options.config), time.monotonic()  # before the kernels are imported
+
     from archiver.archive.format.handle import open_archive
     from archiver.backup.reports.ledger import NO_LEDGER
     from archiver.backup.service.run_backup import sink_of, spool_of
     from archiver.config.environment import failpoint
-    from archiver.config.load import load_config
     from archiver.imports.filling.import_run import ImportResult, check_archive, run_import
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
 
     arm(failpoint())
-    config, started_s = load_config(options.config), time.monotonic()
     archive = open_archive(config.storage)
     with closing(Progress("import", quiet=options.quiet)) as progress:
         request, plan = FORMATS[options.kind].plan(options, _asked(options), progress.report)

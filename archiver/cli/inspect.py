@@ -32,7 +32,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.config.load import config_of_bucket
-    from archiver.upkeep.inspection import inspect_object
 
     place = str(options.object)
     if Path(place).is_file():
@@ -41,6 +40,9 @@ def run(options: argparse.Namespace) -> int:
         config = config_of_bucket("/".join(place.split("/")[:3]))
     else:
         config = archive_config(options)
+
+    from archiver.upkeep.inspection import inspect_object  # may compile kernels
+
     found = inspect_object(config, place)
     if options.format == "json":
         print_json(inspection_row(found))

@@ -1,8 +1,10 @@
 """`archiver ls`: its options, its run, and its printers: of each topic or partition, and of single objects."""
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.options import (
     add_archive,
@@ -14,12 +16,22 @@ from archiver.cli.options import (
     topic_name,
 )
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.cli.spelling import moment, put_moment, table_lines
+from archiver.cli.spelling import put_moment, table_lines
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.archive.reading.holdings import ArchiveSummary, Holding, SegmentRow
+
+
+SORTS: Final = ("name", "records", "bytes", "stored", "time", "put")
+_MOST: Final[Mapping[str, Callable[["Holding"], float]]] = {
+    "records": lambda one: one.records,
+    "bytes": lambda one: one.payload_bytes,
+    "stored": lambda one: one.stored_bytes,
+    "time": lambda one: -math.inf if one.max_timestamp is None else one.max_timestamp,
+    "put": lambda one: 0.0 if one.last_put is None else one.last_put.timestamp(),
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +40,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
     parser.add_argument("topic", nargs="?", type=topic_name, metavar="TOPIC", help="show the partitions of this topic")
     add_copies(parser)
+    parser.add_argument(
+        "--sort", choices=SORTS, default="name", help="order of the rows; all but names: the largest first"
+    )
     parser.add_argument("--segments", action="store_true", help="with TOPIC: show each of its objects")
 
 
@@ -40,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
     config = archive_config(options).storage
     archive = open_archive(config)
     found = summarize(archive, options.topic, copy_choice(options))
+    if options.sort != "name":
+        found = replace(found, holdings=sorted(found.holdings, key=_MOST[options.sort], reverse=True))
     if options.format == "json":
         print_json(summary_row(found, with_segments=options.segments))
     else:
@@ -56,6 +73,7 @@ def summary_row(found: "ArchiveSummary", *, with_segments: bool) -> dict[str, An
     segments = {"segments": [segment_row(one) for one in found.segments]} if with_segments else {}
     return {
         "holdings": [holding_row(one) for one in found.holdings],
+        "totals": totals_of(found.holdings),
         **segments,
         "strangers": found.strangers,
         "problems": found.problems,
@@ -66,6 +84,21 @@ def summary_row(found: "ArchiveSummary", *, with_segments: bool) -> dict[str, An
 def holding_row(holding: "Holding") -> dict[str, Any]:
     row = {name: getattr(holding, name) for name in holding.__slots__}
     return row | {"last_put": None if holding.last_put is None else put_moment(holding.last_put)}
+
+
+def totals_of(holdings: Sequence["Holding"]) -> dict[str, int]:
+    partitions: dict[tuple[str, int, int | None], int] = {}  # a partition may have a history and a copy
+    for one in holdings:
+        which, count = (one.topic, one.life, one.partition), 1 if one.partition is not None else one.partitions
+        partitions[which] = max(count, partitions.get(which, 0))
+    return {
+        "topics": len({one.topic for one in holdings}),
+        "partitions": sum(partitions.values()),
+        "segments": sum(one.segments for one in holdings),
+        "records": sum(one.records for one in holdings),
+        "payload_bytes": sum(one.payload_bytes for one in holdings),
+        "stored_bytes": sum(one.stored_bytes for one in holdings),
+    }
 
 
 def segment_row(row: "SegmentRow") -> dict[str, Any]:
@@ -95,6 +128,8 @@ def segment_row(row: "SegmentRow") -> dict[str, Any]:
 
 
 def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
+    from archiver.config.quantities import spell_time
+
     has_copies = any(one.copy for one in holdings)
     rows = [
         (
@@ -105,7 +140,7 @@ def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
             _counted(one, spell_size(one.payload_bytes)),
             spell_size(one.stored_bytes),
             str(one.segments),
-            " .. ".join(moment(at) for at in (one.min_timestamp, one.max_timestamp) if at is not None),
+            " .. ".join(spell_time(at) for at in (one.min_timestamp, one.max_timestamp) if at is not None),
             "" if one.last_put is None else put_moment(one.last_put),
             *([one.copy] if has_copies else []),
             _remarks(one),
@@ -115,8 +150,28 @@ def holding_lines(holdings: Sequence["Holding"]) -> Iterator[str]:
     which = "partition" if holdings and holdings[0].partition is not None else "partitions"
     copies = ["read from"] if has_copies else []
     yield from table_lines(
-        ("topic", which, "offsets", "records", "bytes", "stored", "segments", "time", "last put", *copies, ""), rows
+        (
+            "topic",
+            which,
+            "offsets" if which == "partition" else "offsets, at most",
+            "records",
+            "bytes",
+            "stored",
+            "segments",
+            "time",
+            "last put",
+            *copies,
+            "",
+        ),
+        rows,
     )
+    if len(holdings) > 1:
+        sums = totals_of(holdings)
+        yield (
+            f"{spell_count(sums['topics'], 'topic')}, {spell_count(sums['partitions'], 'partition')}:"
+            f" {spell_count(sums['records'], 'record')} of {spell_size(sums['payload_bytes'])}, in"
+            f" {spell_count(sums['segments'], 'segment')} of {spell_size(sums['stored_bytes'])}"
+        )
 
 
 def _counted(holding: "Holding", known: str) -> str:
@@ -141,6 +196,7 @@ def _remarks(holding: "Holding") -> str:
 
 def segment_lines(rows: Iterable["SegmentRow"]) -> Iterator[str]:
     from archiver.archive.segments.segment_facts import SegmentFacts
+    from archiver.config.quantities import spell_time
 
     lines = []
     for row in rows:
@@ -148,7 +204,7 @@ def segment_lines(rows: Iterable["SegmentRow"]) -> Iterator[str]:
         records, size, times, remarks = "?", "?", "?", ["v1.0"]
         if isinstance(facts, SegmentFacts):
             records, size = f"{facts.records:,}", spell_size(facts.bytes)
-            times = " .. ".join(moment(at) for at in (facts.min_timestamp, facts.max_timestamp))
+            times = " .. ".join(spell_time(at) for at in (facts.min_timestamp, facts.max_timestamp))
             remarks = [f"hole {hole}" for hole in facts.holes]
         put = "" if segment.put_at is None else put_moment(segment.put_at)
         lines.append((

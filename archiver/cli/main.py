@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from archiver.cli.commands import build_parser
 from archiver.cli.output import cannot_be_written, complain, complain_of
+from archiver.cli.relative_times import resolve_times
 from archiver.errors import ArchiverError, StoppedError
 from archiver.interrupt import ENDING, leave, overlook_repeats
 from archiver.process.running.memory import tune_memory
@@ -22,9 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tune_memory()
     # numpy starts a thread for each core for linear algebra, which we never do: 0.15 s of CPU at each start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # noqa: TID251 - set, not read
-    typed = sys.argv[1:] if arguments is None else list(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    typed = resolve_times(given)
     options = build_parser(typed[0] if typed else "").parse_args(typed)
-    options.typed = typed
+    options.typed, options.is_resolved = typed, typed != given
     from archiver.process.output.logs import set_up_logs
 
     if options.no_color:
@@ -76,6 +78,10 @@ def run() -> NoReturn:
         complain(cannot_be_written(error))
         exit_code = exit_code or ArchiverError.exit_code
     logging.shutdown()
+    if "archiver.spark.session.isolation" in sys.modules:
+        from archiver.spark.session.isolation import remove_unowned
+
+        remove_unowned()
     if "archiver.spark.session.spark_submit" in sys.modules:
         from archiver.spark.session.spark_submit import end_output
 

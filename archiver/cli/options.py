@@ -133,7 +133,10 @@ def instance(text: str) -> str:
 
 def add_times(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--from", dest="from_time", metavar="TIME", help="leave out records that are older (2026-11-20T14:00:00Z)"
+        "--from",
+        dest="from_time",
+        metavar="TIME",
+        help="leave out records that are older (2026-11-20T14:00:00Z, or -2h)",
     )
     parser.add_argument("--until", dest="until_time", metavar="TIME", help="leave out records that are newer")
 

@@ -25,6 +25,11 @@ def complain(problem: object) -> None:
         print(f"archiver: {printable(str(problem))}", file=sys.stderr)
 
 
+def is_one_terminal() -> bool:
+    """Return whether results and complaints both go to a terminal, where a line in both would be read twice."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
 def complain_of(error: BaseException) -> None:
     """Print the error that ended a command: one line, or several if the error marks its line breaks as its own."""
     if isinstance(error, KeyboardInterrupt):

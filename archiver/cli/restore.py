@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from archiver.cli.chosen_positions import add_group_renames, add_groups_removed, group_request
@@ -15,7 +16,6 @@ from archiver.cli.options import (
     add_format,
     add_life,
     add_run,
-    add_target,
     add_times,
     archive_config,
     natural,
@@ -23,6 +23,7 @@ from archiver.cli.options import (
     size,
 )
 from archiver.cli.output import complain, complain_of, print_json, print_lines
+from archiver.cli.restore_list import add_ways
 from archiver.cli.restore_preview import preview
 from archiver.cli.restore_report import restore_lines, restore_row
 from archiver.errors import NotWholeError, PredicateError, StoppedError, UsageError
@@ -46,7 +47,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
     add_archive(parser)
     add_format(parser)
-    add_target(parser)
+    parser.add_argument(
+        "--target", type=Path, metavar="FILE", help="YAML file with the target's kafka: section (required)"
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan, and what would be refused; change nothing"
     )
@@ -58,6 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_target_topics(parser.add_argument_group("into which topics"))
     _add_groups(parser.add_argument_group("consumer groups"))
     _add_ways_to_restore(parser.add_argument_group("how"))
+    add_ways(parser)
 
 
 def _add_chosen_records(group: "argparse._ArgumentGroup") -> None:
@@ -185,13 +189,20 @@ def _add_ways_to_restore(group: "argparse._ArgumentGroup") -> None:
 def run(options: argparse.Namespace) -> int:
     from archiver.config.environment import failpoint
     from archiver.config.load import load_target
+
+    if options.target is None:
+        raise UsageError(
+            "--target is missing: name a YAML file with the target's kafka: section; see archiver restore --help"
+        )
+    config, target = archive_config(options), load_target(options.target)  # before the kernels are imported
+
     from archiver.process.output.defects import as_ours
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
     from archiver.restore.report.restore_report import RestoreResult
     from archiver.spark.restore import run_restore_job
 
-    config, request = archive_config(options), restore_request(options)
+    request = restore_request(options)
     groups = _groups_request(config, options, request)
     if options.dry_run:
         return preview(options, request, groups)
@@ -202,12 +213,15 @@ def run(options: argparse.Namespace) -> int:
 
         def begin(restore_id: str) -> None:
             begun.append(restore_id)
-            progress.announce(f"restore {restore_id}: if it ends before it is done, the same command goes on")
+            again = "the same command goes on"
+            if options.is_resolved:  # a relative time means another one by then
+                again = f"this goes on: {spell_command(['archiver', *options.typed])}"
+            progress.announce(f"restore {restore_id}: if it ends before it is done, {again}")
 
         try:
             result = run_restore_job(
                 config.storage,
-                load_target(options.target),
+                target,
                 request,
                 restore_id=options.id,
                 notice=progress.report,

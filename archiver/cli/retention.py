@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.options import add_config, add_format, add_run
+from archiver.cli.options import add_archive, add_format, add_run
 from archiver.cli.output import complain, print_json, print_lines
-from archiver.cli.retention_last import run_last
+from archiver.cli.retention_last import run_reports
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
 from archiver.process.output.shell import spell_command
 from archiver.process.output.text import spell_count, spell_size
@@ -24,7 +24,7 @@ _COMMAND: Final = ("archiver", "retention")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_run(parser, run)
-    add_config(parser)
+    add_archive(parser)
     add_format(parser)
     parser.add_argument("--dry-run", action="store_true", help="tell what would be deleted and why, and delete nothing")
     parser.add_argument(
@@ -49,7 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the sweep's metrics there at its end, for node_exporter's textfile collector (FILE is *.prom)",
     )
-    parser.add_argument("--last", action="store_true", help="sweep nothing; tell what the last sweep did")
+    reports = parser.add_mutually_exclusive_group()
+    reports.add_argument("--last", action="store_true", help="sweep nothing; tell what the last sweep did")
+    reports.add_argument("--history", action="store_true", help="sweep nothing; tell of all sweeps, a line each")
 
 
 def agreement(yes: str | bool | None) -> tuple[bool, str]:
@@ -62,8 +64,8 @@ def agreement(yes: str | bool | None) -> tuple[bool, str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.last:
-        return run_last(options)
+    if options.last or options.history:
+        return run_reports(options)
     return _run_sweep(options)
 
 
@@ -72,6 +74,17 @@ def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.config.load import found_file, load_config
     from archiver.config.quantities import parse_moment_ms
     from archiver.errors import UsageError
+
+    if options.url is not None:
+        raise UsageError(
+            "--url goes with --last or --history: a sweep needs the limits of a configuration; give it with -c"
+        )
+    agreed, digest = agreement(options.yes)
+    if options.dry_run and options.yes is not None:
+        raise UsageError("--dry-run deletes nothing; --yes cannot go with it")
+    file = options.config or found_file()
+    config = load_config(file)  # before the kernels are imported, which may compile them
+
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
     from archiver.spark.retention import run_retention
@@ -79,9 +92,6 @@ def _run_sweep(options: argparse.Namespace) -> int:
     from archiver.upkeep.retention.sweeping.sweep_metrics import check_metrics_file, write_metrics
     from archiver.upkeep.retention.sweeping.sweep_result import report_of
 
-    agreed, digest = agreement(options.yes)
-    if options.dry_run and options.yes is not None:
-        raise UsageError("--dry-run deletes nothing; --yes cannot go with it")
     if options.metrics_file is not None:
         check_metrics_file(options.metrics_file)
     arm(failpoint())
@@ -93,9 +103,8 @@ def _run_sweep(options: argparse.Namespace) -> int:
         topics=options.topics,
         without_kafka=options.without_kafka,
     )
-    file = options.config or found_file()
     with closing(Progress("retention", quiet=options.quiet)) as progress:
-        result = run_retention(load_config(file), request, progress.report)
+        result = run_retention(config, request, progress.report)
     if options.format == "json":
         print_json(retention_row(result))
     else:
@@ -128,6 +137,15 @@ def _problems(result: "SweepResult") -> Iterator[str]:
         yield f"{spell_count(more, 'more delete')} failed"
 
 
+def _noted_lines(result: "SweepResult") -> Iterator[str]:
+    if result.newly_noted > 0:
+        topics = spell_count(result.newly_noted, "topic")
+        yield (
+            f"this sweep has noted what {topics} {'keeps' if result.newly_noted == 1 else 'keep'} by now; if a topic keeps less"
+            " some day, its noted limits count for retention.grace more"
+        )
+
+
 def retention_row(result: "SweepResult") -> dict[str, Any]:
     done = result.done_by_topic()
     waiting = {one.name for one in result.waiting}
@@ -138,6 +156,7 @@ def retention_row(result: "SweepResult") -> dict[str, Any]:
         "complete": result.is_complete,
         "without_kafka": result.plan.without_kafka,
         "not_planned": result.not_planned,
+        "newly_noted": result.newly_noted,
         "topics": [
             {
                 "topic": one.name,
@@ -196,6 +215,7 @@ def retention_lines(result: "SweepResult", command: Sequence[str] = _COMMAND) ->
     elif not result.plan.kept:
         yield "the archive has no topic to sweep"
     yield from _control_lines(result)
+    yield from _noted_lines(result)
     yield from _agreement_lines(result, command)
 
 

@@ -1,23 +1,23 @@
-"""`archiver retention --last`: shows the last sweep's report in the archive; its run, and its two printers."""
+"""`archiver retention --last` and `--history`: show the reports of sweeps in the archive; their run, and their printers."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.output import print_json, print_lines
+from archiver.cli.options import archive_config
+from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
-from archiver.process.output.text import spell_count
+from archiver.errors import ArchiverError, NotWholeError, UsageError
+from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.archive.notes.sweeps import SweepReport, SweptTopic
 
 
-def run_last(options: argparse.Namespace) -> int:
-    """Print the report. The exit code is that of this command: the sweep has had its own."""
+def run_reports(options: argparse.Namespace) -> int:
+    """Print the last report, or a line for each. The exit code is that of this command: the sweeps have had their own."""
     from archiver.archive.format.handle import open_archive
-    from archiver.archive.notes.sweeps import read_last_report
-    from archiver.config.load import load_config
-    from archiver.errors import UsageError
+    from archiver.archive.notes.sweeps import read_last_report, read_reports
 
     given = {
         "--dry-run": options.dry_run,
@@ -29,13 +29,63 @@ def run_last(options: argparse.Namespace) -> int:
     }
     others = [name for name, is_given in given.items() if is_given]
     if others:
-        raise UsageError(f"--last tells of a sweep that is over; {' and '.join(others)} cannot go with it")
-    report = read_last_report(open_archive(load_config(options.config).storage))
+        what = "--history tells of sweeps that are" if options.history else "--last tells of a sweep that is"
+        raise UsageError(f"{what} over; {' and '.join(others)} cannot go with it")
+    archive = open_archive(archive_config(options).storage)
+    if options.history:
+        found = list(read_reports(archive))
+        return _print_history(options, [one for one in found if not isinstance(one, ArchiverError)], found)
+    report = read_last_report(archive)
     if options.format == "json":
         print_json(last_row(report))
     else:
         print_lines(last_lines(report))
     return 0
+
+
+def _print_history(
+    options: argparse.Namespace, reports: Sequence["SweepReport"], found: Sequence["SweepReport | NotWholeError"]
+) -> int:
+    if options.format == "json":
+        print_json({"sweeps": [last_row(one) for one in reports]})
+    else:
+        print_lines(history_lines(reports))
+    unreadable = [one for one in found if isinstance(one, NotWholeError)]
+    for error in unreadable:
+        complain(error)
+    return NotWholeError.exit_code if unreadable else 0
+
+
+def history_lines(reports: Sequence["SweepReport"]) -> Iterator[str]:
+    """Yield a line for each sweep, the oldest first."""
+    if not reports:
+        yield "no sweep has left a report yet"
+        return
+    rows = [
+        (
+            moment(one.begun_ms),
+            f"{one.took_ms / 1000:.0f} s",
+            sum(topic.objects for topic in one.topics.values()),
+            sum(topic.records for topic in one.topics.values()),
+            spell_size(sum(topic.bytes for topic in one.topics.values())),
+            sum(kind.objects for kind in one.control.values()),
+            ", ".join(_remarks(one)),
+        )
+        for one in reports
+    ]
+    columns = ("begun", "took", "objects deleted", "records", "bytes", "control objects", "remark")
+    yield from table_lines(columns, rows)
+
+
+def _remarks(report: "SweepReport") -> Iterator[str]:
+    stopped = sum(1 for one in report.topics.values() if one.stopped)
+    counted = [
+        (len(report.waiting), "topic waits for --yes", "topics wait for --yes"),
+        (stopped, "topic stopped", "topics stopped"),
+        (report.refused, "delete refused", "deletes refused"),
+        (report.failed, "part unreadable", "parts unreadable"),
+    ]
+    return (spell_count(*one) for one in counted if one[0])
 
 
 def last_row(report: "SweepReport | None") -> dict[str, Any]:

@@ -28,13 +28,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from archiver.archive.notes.cluster_topics import ArchivingState, survey_topics
-    from archiver.config.load import load_config
+    from archiver.config.load import load_with_optional_storage
 
-    found = survey_topics(load_config(options.config), options.accept_gone)
+    config, has_storage = load_with_optional_storage(options.config)
+    found = survey_topics(config, options.accept_gone, has_storage=has_storage)
     if options.format == "json":
         print_json(topics_row(found))
     else:
         print_lines(topics_lines(found))
+    if found.unread is not None:
+        complain(f"{found.unread}; so what the archive has is not known")
     refused = [row for row in found.rows if row.standing is ArchivingState.REFUSED]
     for row in refused:
         complain(row.why)
@@ -44,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     for row in lost:
         complain(f"{row.topic}: is archived, and Kafka no longer has it; if it may be gone: --accept-gone {row.topic}")
     return max(
+        0 if found.unread is None else found.unread.exit_code,
         KafkaError.exit_code if refused else 0,
         NotWholeError.exit_code if found.unmatched or lost else 0,
     )
@@ -54,7 +58,7 @@ def topics_lines(found: "TopicsSurvey") -> Iterator[str]:
         (
             row.topic,
             "?" if row.partitions is None else str(row.partitions),
-            "yes" if row.in_archive else "",
+            "?" if row.in_archive is None else "yes" if row.in_archive else "",
             row.standing,
             f"{row.why} (accepted)" if row.is_accepted_gone else row.why,
         )

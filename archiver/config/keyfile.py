@@ -55,6 +55,7 @@ class KeyFile:
 
     def read(self) -> None:
         """Read the file. Raises UsageError, which names every wrong line at once."""
+        text = ""
         try:
             text = self._text()
             self._refuse_tags(text)
@@ -71,7 +72,8 @@ class KeyFile:
             ) from error
         except yaml.MarkedYAMLError as error:
             place = f"{self.path}:{error.problem_mark.line + 1}" if error.problem_mark is not None else str(self.path)
-            raise UsageError(f"{place}: not YAML: {_without_quotes(error.problem or 'it cannot be parsed')}") from None
+            problem = _tab_at(text, error.problem_mark) or _without_quotes(error.problem or "it cannot be parsed")
+            raise UsageError(f"{place}: not YAML: {problem}") from None
         except yaml.YAMLError as error:
             raise UsageError(f"{self.path}: not YAML: {error}") from error
         if self._problems:
@@ -92,8 +94,14 @@ class KeyFile:
                 raise UsageError(f"{self.path}:{line}: a tag (!) is not taken; {_QUOTES}")
 
     def _add_all(self, node: yaml.MappingNode, prefix: str = "") -> None:
+        sections: dict[str, int] = {}
         for name, value in node.value:
             line = name.start_mark.line + 1
+            if isinstance(name, yaml.ScalarNode) and isinstance(value, yaml.MappingNode):
+                first = sections.setdefault(name.value, line)
+                if first != line:
+                    named = self._named(f"{prefix}{name.value}")
+                    self._problem(line, f"{named} is given a second time (first in line {first}); join the two")
             if name.tag == "tag:yaml.org,2002:merge":
                 self._problem(line, "merge keys (<<) are not taken; write the keys out")
             elif isinstance(name, yaml.ScalarNode):
@@ -278,6 +286,13 @@ class KeyFile:
                 return f"{self.path}:{self._item_lines[known]}: {self._named(named)}"
         line = self._leaves[dotted][1] if dotted in self._leaves else None
         return f"{self.path}{f':{line}' if line else ''}: {self._named(dotted)}"
+
+
+def _tab_at(text: str, mark: yaml.Mark | None) -> str:
+    """Return the problem where a tab indents a line; empty: none is there."""
+    line = "" if mark is None else "".join(text.split("\n")[mark.line : mark.line + 1])
+    is_indented = "\t" in line[: len(line) - len(line.lstrip())]
+    return "a tab indents this line; YAML takes only spaces there" if is_indented else ""
 
 
 def _without_quotes(problem: str) -> str:

@@ -23,6 +23,11 @@ def load_config(path: Path | None = None) -> ArchiverConfig:
     return _load(ArchiverConfig, path or _default_file())
 
 
+def load_with_optional_storage(path: Path | None = None) -> tuple[ArchiverConfig, bool]:
+    """Load a configuration that need not name a bucket yet. Returns whether it does; if not, its storage must not be used."""
+    return _load_optional(path or _default_file())
+
+
 def load_target(path: Path) -> TargetConfig:
     """Load the configuration of a restore's target cluster."""
     return _load(TargetConfig, path)
@@ -66,10 +71,25 @@ def found_file() -> Path | None:
 Model = TypeVar("Model", bound=Section)
 
 
+def _load_optional(path: Path) -> tuple[ArchiverConfig, bool]:
+    entries = _entries_of(ArchiverConfig, path)
+    tree = entries.tree()
+    return _made(ArchiverConfig, entries, {"storage": {"url": "s3://none"}, **tree}), "storage" in tree
+
+
 def _load(model: type[Model], path: Path) -> Model:
+    entries = _entries_of(model, path)
+    return _made(model, entries, entries.tree())
+
+
+def _entries_of(model: type[Section], path: Path) -> KeyFile:
     entries = KeyFile(path, list(_keys_of(model)), variables())
     entries.read()
-    made = _validate(model, entries.tree(), entries.place_of)
+    return entries
+
+
+def _made(model: type[Model], entries: KeyFile, tree: Mapping[str, object]) -> Model:
+    made = _validate(model, tree, entries.place_of)
     if isinstance(made, WithKafka):
         made._place_of = entries.place_of  # noqa: SLF001 - of our own
     return made

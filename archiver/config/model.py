@@ -42,6 +42,10 @@ class StorageConfig(Section):
         description="PEM file with the CA certificates of the endpoint; absent: the system's",
     )
     region: Text | None = Field(default=None, description="absent: by the usual AWS chain")
+    profile: Text | None = Field(
+        default=None,
+        description="profile of the AWS configuration files with this store's credentials; absent: by the usual AWS chain",
+    )
     sse: Sse = Field(default=Sse.NONE, description="server-side encryption")
     kms_key_id: Text | None = Field(default=None, description="key for sse: kms; absent: the account's own key")
     storage_class: Text | None = Field(

@@ -23,6 +23,7 @@ from archiver.process.output.text import spell_count
 from archiver.spark.session.background_start import spark_in_background
 from archiver.upkeep.control_check import check_control
 from archiver.upkeep.object_check import Findings, Level, check_tasks, run_check
+from archiver.upkeep.sampling import Part, Sample
 from archiver.upkeep.verify import ListingReport, check_listing, put_since
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class VerifyResult:
     notes: Sequence[str]
     errors: Sequence[Findings]
     seconds: float
+    part: Part | None = None  # of a sample; None: all objects were read
 
     @property
     def is_whole(self) -> bool:
@@ -57,17 +59,17 @@ def run_verify(
     topics: str | None = None,
     choice: CopyChoice = BY_ROLES,
     since_ms: int | None = None,
+    sample: Sample | None = None,
     against_kafka: bool = False,
     notice: Callable[[str], None] = lambda _: None,
 ) -> VerifyResult:
     """Check the archive at the given level, and compare it with the cluster; Spark reads objects and logs."""
     started_s = time.monotonic()
-    _check_since(since_ms, level)
+    _check_choice(since_ms, sample, level)
     archive = open_archive(config.storage)
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
-    examined: list[Findings] = []
-    compared: list[Findings] = []
+    examined, compared = list[Findings](), list[Findings]()
     plan: ComparePlan | None = None
     needs_spark = kafka is not None or level is not Level.LISTING
     with spark_in_background("verify", notice) if needs_spark else nullcontext(lambda: None) as start_spark:
@@ -80,9 +82,10 @@ def run_verify(
         )
         if listing.is_empty and kafka is None:
             raise _nothing(config.storage, topics)
-        control = [*check_control(archive), *check_folds(archive)] if level is Level.RECORDS else []
+        part = None if sample is None else sample.part(listing.segments, machine_now_ms())
+        control = _check_notes(archive, level, part)
         unarchived = [] if choice.is_history else list(topics_without_archive(archive, config, wanted))
-        segments, notes = _put_since(listing, since_ms)
+        segments, notes = _chosen(listing, since_ms, part)
         if level is not Level.LISTING:
             tasks = list(check_tasks(config.storage, segments, level, listing.covered))
             told = f"reading {spell_count(len(segments), 'object')}"
@@ -101,22 +104,31 @@ def run_verify(
         listing=listing,
         checked=sum(report.examined for report in examined),
         compared=None if plan is None else sum(report.examined for report in compared),
-        # The same damage may be found more than once.
-        problems=list(
+        problems=list(  # the same damage may be found more than once
             dict.fromkeys([*listing.problems, *unarchived, *control, *(() if plan is None else plan.problems), *found])
         ),
         notes=[*listing.notes, *notes],
         errors=[report for report in reports if report.error],
         seconds=round(time.monotonic() - started_s, 3),
+        part=part,
     )
 
 
-def _put_since(listing: ListingReport, since_ms: int | None) -> "tuple[Sequence[Segment], list[str]]":
-    if since_ms is None:
-        return listing.segments, []
-    found = put_since(listing.segments, since_ms)
-    told = f"none of {spell_count(len(listing.segments), 'object')} was read: none was put since"
-    return found, [] if found else [told]
+def _check_notes(archive: Archive, level: Level, part: Part | None) -> list[str]:
+    """Check all objects below `control/` at level `records`; a sample does so with its first part."""
+    is_due = level is Level.RECORDS and (part is None or part.number == 1)
+    return [*check_control(archive), *check_folds(archive)] if is_due else []
+
+
+def _chosen(listing: ListingReport, since_ms: int | None, part: Part | None) -> "tuple[Sequence[Segment], list[str]]":
+    """Return the objects to read, and a note if none is."""
+    found, why = listing.segments, ""
+    if since_ms is not None:
+        found, why = put_since(found, since_ms), "none was put since"
+    elif part is not None:
+        found, why = part.choose(found), f"none is in part {part}"
+    told = f"none of {spell_count(len(listing.segments), 'object')} was read: {why}"
+    return found, [told] if why and not found else []
 
 
 def _run_tasks(
@@ -180,12 +192,11 @@ def _make_due(archive: Archive, findings: Sequence[Findings]) -> Iterator[str]:
         yield f"{name}: the next copy is due" if is_due else f"{name}: others write its role log; run this again"
 
 
-def _check_since(since_ms: int | None, level: Level) -> None:
-    if since_ms is None:
-        return
-    if level is Level.LISTING:
-        raise UsageError("--since goes with --level counts or records: a listing looks at everything in any case")
-    if since_ms > machine_now_ms():
+def _check_choice(since_ms: int | None, sample: Sample | None, level: Level) -> None:
+    if level is Level.LISTING and (since_ms is not None or sample is not None):
+        option = "--sample" if since_ms is None else "--since"
+        raise UsageError(f"{option} goes with --level counts or records: a listing looks at everything in any case")
+    if since_ms is not None and since_ms > machine_now_ms():
         raise UsageError("--since: is in the future; nothing would be read")
 
 

@@ -43,7 +43,7 @@ def configured_endpoint(config: StorageConfig) -> str:
         return config.endpoint
     # Any region will do: the default endpoint is derived from it without a request.
     try:
-        resolved: str = _open_session().create_client("s3", region_name="us-east-1").meta.endpoint_url
+        resolved: str = _open_session(config.profile).create_client("s3", region_name="us-east-1").meta.endpoint_url
     except (BotoCoreError, ValueError) as error:
         raise UsageError(f"storage: {without_users(str(error))}") from error
     return "" if resolved.endswith(".amazonaws.com") else resolved
@@ -54,7 +54,7 @@ class S3Clients:
 
     def __init__(self, config: StorageConfig, attempts: int, read_timeout_s: float) -> None:
         self._config, self._attempts, self._read_timeout_s = config, attempts, read_timeout_s
-        self._session = _open_session()
+        self._session = _open_session(config.profile)
         self._opener = boto3.session.Session(
             botocore_session=self._session
         )  # one for both clients: each boto3 session adds its methods to the botocore session
@@ -86,7 +86,7 @@ class S3Clients:
     def renewed(self) -> "S3Clients | None":
         """Read the credentials again. None: they have not changed, or are just being written."""
         try:
-            origin = _origin_of(_open_session())
+            origin = _origin_of(_open_session(self._config.profile))
             is_news = origin is not None and origin != self._origin
             return S3Clients(self._config, self._attempts, self._read_timeout_s) if is_news else None
         except (BotoCoreError, ValueError):
@@ -208,8 +208,10 @@ def _time_body(request: AWSPreparedRequest, **_: object) -> None:
 # --- sessions
 
 
-def _open_session() -> Session:
+def _open_session(profile: str | None) -> Session:
     session = botocore.session.get_session()
+    if profile is not None:  # it takes precedence over credentials in variables
+        session.set_config_variable("profile", profile)
     session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     return session
 

@@ -86,7 +86,9 @@ async def plan_compare(
     lost = [name for name in topics.select(gone) if not _is_accepted_gone(archive, name)]
     if_meant = "is archived, and Kafka no longer has it; if it may be gone: archiver topics --accept-gone"
     planner.problems += [f"{name}: {if_meant} {name}" for name in sorted(lost)]
-    planner.problems += _without_archive(config, seen, archived, asked_for)
+    nobodys = [name for name in topics.select(filter(wanted, seen.found)) if name not in archived]
+    planner.problems += [f"{name}: is included, and nobody archives it" for name in nobodys]
+    planner.notes += _unmatched(config, seen, archived, asked_for)
     planner.notes += [f"{name}: is not in the cluster any more" for name in gone if name not in lost]
     late = planner.begun_late(archive)
     for name, described in there.items():
@@ -106,24 +108,19 @@ def _is_accepted_gone(archive: Archive, topic: str) -> bool:
     return fact is not None and fact.is_accepted_gone
 
 
-def _without_archive(
+def _unmatched(
     config: ArchiverConfig,
     seen: ClusterTopics,
     archived: Mapping[str, ArchivedTopic],
     asked_for: Callable[[str], bool] | None,
-) -> list[str]:
-    """Report included topics that are not archived, and entries of `topics.include` without a match."""
+) -> Iterator[str]:
+    """Yield a note for each entry of `topics.include` without a match: it may be meant for topics that are yet to come."""
     topics = config.topics
-    problems = [
-        f"{name}: is included, and nobody archives it"
-        for name in topics.select(filter(asked_for or (lambda _: True), seen.found))
-        if name not in archived
-    ]
     unmatched = topics.unmatched([*seen.found, *seen.refused, *archived])
     if asked_for is not None:  # a pattern may match unwanted topics
         unmatched = [number for number in unmatched if is_topic_name(topics.include[number])]
         unmatched = [number for number in unmatched if asked_for(topics.include[number])]
-    return [*problems, *explain_unmatched(topics, unmatched, config.place_of_include)]
+    return explain_unmatched(topics, unmatched, config.place_of_include)
 
 
 class _Planner:

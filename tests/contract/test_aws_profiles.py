@@ -9,6 +9,7 @@ import boto3
 import pytest
 
 from archiver.config.model import StorageConfig
+from archiver.errors import StoreError, UsageError
 from archiver.store.port import ObjectKind
 from archiver.store.s3 import S3Store
 from tests.contract.conftest import new_bucket
@@ -78,3 +79,23 @@ def test_a_profile_is_found_as_boto3_finds_it(
     assert store._clients.has_session_token == bool(credentials.token) == (way == "web identity")
     for client in (store._clients.patient, store._clients.once):
         assert (client.meta.region_name, client.meta.endpoint_url) == (theirs.region_name, s3.endpoint)
+
+
+def test_a_configured_profile_comes_before_credentials_of_the_environment(
+    request: pytest.FixtureRequest, minio: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that one process uses two stores with different credentials."""
+    bucket = new_bucket(minio, monkeypatch)
+    request.getfixturevalue("empty_chain")
+    monkeypatch.delenv("AWS_PROFILE")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-another-store")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    lines = [f"[{PROFILE}]", *(f"{name} = {text}" for name, text in keys_of(minio).items())]
+    (tmp_path / "credentials").write_text("\n".join(lines))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    store = S3Store(StorageConfig(url=bucket.url, endpoint=minio.endpoint, profile=PROFILE))
+    assert store.put_if_absent("key", b"content", {}, kind=ObjectKind.FACT)
+    with pytest.raises(StoreError, match="credentials were refused"):
+        S3Store(StorageConfig(url=bucket.url, endpoint=minio.endpoint)).get("key")
+    with pytest.raises(UsageError, match=r"storage: .*another.* could not be found"):
+        S3Store(StorageConfig(url=bucket.url, endpoint=minio.endpoint, profile="another"))

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -120,6 +121,19 @@ def test_a_segment_is_put_once_and_its_writer_repeats_it(faulty: FaultyStore, fa
     with faulty.proxy.failing(fault, "PUT", times=1), pytest.raises(StoreTemporaryError):
         faulty.store.put_if_absent(key, BODY, SHA256, kind=ObjectKind.SEGMENT)
     assert faulty.store.put_if_absent(key, BODY, SHA256, kind=ObjectKind.SEGMENT) is not None
+
+
+def test_a_listing_that_breaks_off_is_an_error(faulty: FaultyStore) -> None:
+    """What came before it is no answer: whoever deletes by a listing deletes nothing then."""
+    keys = [f"p/{number:04}" for number in range(1001)]
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda key: faulty.store.put_if_absent(key, b"", {}, kind=ObjectKind.FACT), keys))
+    with (
+        faulty.proxy.failing(Fault.DENIED, "GET", naming="continuation-token="),
+        pytest.raises(StoreError, match="s3:ListBucket"),
+    ):
+        list(faulty.store.list("p/"))
+    assert [item.key for item in faulty.store.list("p/")] == keys
 
 
 def test_an_upload_that_was_cut_leaves_nothing(faulty: FaultyStore) -> None:

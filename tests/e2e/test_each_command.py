@@ -32,6 +32,7 @@ def test_each_command_does_its_work(broker_41: Broker, topic: str, site: Archive
         assert done.returncode == 0, (arguments, done.stdout, done.stderr)
         return json.loads(done.stdout)
 
+    assert site.run("version").stdout.split()[:2] == ["archiver", run("version")["version"]]
     standings = {row["topic"]: row["standing"] for row in run("topics")["topics"]}
     assert [name for name, standing in standings.items() if standing not in {"not included", "excluded"}] == [topic]
     assert [row["records"] for row in run("backup", "--until-end")["partitions"]] == [100]
@@ -51,6 +52,9 @@ def test_each_command_does_its_work(broker_41: Broker, topic: str, site: Archive
     (position,) = run("groups", "show", *chosen)["positions"]
     assert (position["group"], position["offset"]) == (group, 40)
     site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], restore_id="mine")
+    assert [row["is_finished"] for row in run("restore", "list")["restores"]] == [True]
+    (shown,) = run("restore", "show", "mine")["topics"]
+    assert (shown["target"], shown["verified"], shown["verified_records"]) == (f"{topic}.back", 1, 100)
     of = ("--target", "target.yaml", "--restore", "mine")
     (planned,) = run("groups", "translate", *of, *chosen)["groups"]
     assert [row["offset"] for row in planned["positions"]] == [40]

@@ -33,6 +33,7 @@ from archiver.backup.service.run_service import ServiceResult
 from archiver.backup.service.until_end import BackupReport
 from archiver.cli.backup import backup_row, service_row
 from archiver.cli.compacted_status import status_row
+from archiver.cli.copy import copy_row
 from archiver.cli.groups_applied import applied_row
 from archiver.cli.groups_apply import groups_row
 from archiver.cli.main import main
@@ -43,13 +44,16 @@ from archiver.cli.topics import topics_row
 from archiver.errors import DroppedError, KafkaError
 from archiver.groups.target.application_decisions import PositionOutcome
 from archiver.kafka.brokers.cluster import OpenTransaction
+from archiver.process.values.signed_json import sign
 from archiver.restore.plan.estimate import Effort
 from archiver.restore.plan.request import Existing
 from archiver.restore.plan.task import TaskReport
 from archiver.restore.report.preview import RestorePreview
 from archiver.restore.report.restore_report import RestoreResult, TopicReport
 from archiver.restore.targets.target_configs import Finish
+from archiver.spark.drill import Drill
 from archiver.store.port import ObjectKind
+from archiver.upkeep.copying import CopyResult
 from tests.support.frames import frame_of
 from tests.support.memory_store import MemoryStore
 from tests.support.records import Rec
@@ -154,6 +158,16 @@ PARTITION: Final = PartitionReport(
     error=KafkaError("broke"),
     dropped_records=1,
 )
+DRILL = Drill(
+    drill="drill-0123456789ab",
+    begun_ms=1_000_000,
+    from_ms=900_000,
+    archive="s3://bucket/prefix",
+    target_cluster_id="c",
+    topics={"orders": {"scratch": "s", "records": 3, "digests": {"0": "0" * 16}, "newest_ms": 999_000}},
+    groups={"positions": 2, "compared": 1},
+    problems={"orders: the sample is empty": 3},
+)
 ROWS: Final[Mapping[str, Callable[[], object]]] = {
     "groups apply": lambda: groups_row(
         restored(
@@ -180,6 +194,8 @@ ROWS: Final[Mapping[str, Callable[[], object]]] = {
     "topics": lambda: topics_row(TopicsSurvey(rows=[STANDING], unmatched=[ENTRY])),
     "retention": lambda: retention_row(replace(result_of(), digest="d" * 64)),
     "retention of control objects": lambda: retention_row(swept_debris()),
+    "copy": lambda: copy_row(CopyResult(objects=3, bytes=900, gone=1, strangers={"junk": None}), 1.0),
+    "drill": lambda: sign(DRILL.report | {"version": "0.1.0"}, None),
 }
 KEY: Final = LAYOUT.segment_key(SegmentKey(topic="orders", partition=1, base=10))
 COMMANDS: Final[Mapping[str, Sequence[str]]] = {
@@ -191,6 +207,7 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "hold list": ("hold", "list"),
     "groups show": ("groups", "show"),
     "retention last": ("retention", "--last"),
+    "retention history": ("retention", "--history"),
     "config show": ("config", "show"),
 }
 

@@ -659,7 +659,7 @@ def test_restore_outlives_idle_connections_and_tokens(
         return ask(thread, noted)
 
     def fill_slowly(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
-        time.sleep(7)
+        time.sleep(5)
         return run_here(spark, tasks, run_task)
 
     monkeypatch.setattr(ClientThread, "ask", watched)

@@ -152,7 +152,7 @@ with open_session("test") as start_spark:
     spark = start_spark()
     java = spark._jvm.java.lang.System
     home = pathlib.Path(java.getProperty("user.home"))
-    print(os.getuid(), spark.sparkContext.sparkUser(), java.getProperty("user.name"), home.name.startswith("archiver-jvm-"))
+    print(os.getuid(), spark.sparkContext.sparkUser(), java.getProperty("user.name"), home.name.startswith("archiver-spark-"))
     print(spark.sql("SELECT 1 + 1").collect()[0][0], spark.sparkContext.parallelize([1, 2], 2).map(str).collect())
 """
 

@@ -125,7 +125,7 @@ def test_another_user_gets_nothing(session: Session) -> None:
 
 def test_all_of_its_files_are_in_one_folder_that_is_ours(session: Session) -> None:
     assert all(Path(file).is_relative_to(session.temporary) for file in session.files)
-    assert session.temporary.name.startswith("archiver-jvm-")
+    assert session.temporary.name.startswith("archiver-spark-")
     found = [session.temporary, *session.temporary.rglob("*")]
     assert [one for one in found if one.is_dir() and one.stat().st_mode & 0o77] == []
 

@@ -41,8 +41,9 @@ def main() -> None:
                     tell_end(pidfd, *running.pop(pidfd))
                 elif (request := receive(requests)) is None:
                     for pid, _ in running.values():
-                        with suppress(ProcessLookupError):
-                            os.killpg(pid, signal.SIGKILL)
+                        for kill in (os.kill, os.killpg):  # one that has just begun has no group yet
+                            with suppress(ProcessLookupError):
+                                kill(pid, signal.SIGKILL)
                     return
                 else:
                     asked, streams, answers = request

@@ -1,6 +1,5 @@
 """The demo's broker as tests need it: clusters, other properties, restarts, kept classes, and ports that no other process is given."""
 
-import atexit
 import random
 import socket
 import tempfile
@@ -55,12 +54,6 @@ def _hold(port: int) -> None:
     _HELD.append(holder)
     if len(_HELD) > _MOST_HELD:
         _HELD.popleft().close()
-
-
-@atexit.register
-def _let_go() -> None:
-    while _HELD:
-        _HELD.pop().close()
 
 
 _MOST_HELD: Final = 64

@@ -21,6 +21,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from archiver.archive.format.control import encode_fact
 from archiver.archive.format.handle import open_archive
+from archiver.archive.notes.drills import SCRATCH
 from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.segment_facts import facts_from_metadata
 from archiver.archive.segments.segment_writer import OpenSegment
@@ -94,6 +95,7 @@ IN_STORE: Final = {
     Right.PUT_HOLDS: ("s3:PutObject", "control/holds/"),
     Right.PUT_ROLES: ("s3:PutObject", "control/roles/"),
     Right.PUT_TOPICS: ("s3:PutObject", "control/topics/"),
+    Right.PUT_DRILLS: ("s3:PutObject", "control/drills/"),
     Right.PUT_SWEEPS: ("s3:PutObject", "control/"),
     Right.DELETE_TOPICS: ("s3:DeleteObject", "topics/"),
     Right.DELETE_COPIES: ("s3:DeleteObject", "compacted/"),
@@ -327,6 +329,7 @@ class RightsStage:
                         logs=self._logs.path,
                         files=self._files.path,
                         new=self._site.folder / f"new-{case.number}",
+                        second=f"{self._site.bucket.url}/{prefix_of(case)}/second-{case.number}",
                     )
                     for one in case.command.typed
                 )
@@ -356,6 +359,9 @@ class RightsStage:
         if case.command.kind is Kind.ROLLBACK:
             target = self._write("target.yaml", {"kafka": self._kafka})
             return [*verbose, "--format", "json", "--target", target, "--restore", group_of(case)]
+        if case.command.kind is Kind.DRILL:
+            target = self._write("target.yaml", {"kafka": self._kafka})
+            return [*verbose, "--target", target, "--topics", ORDERS, "--format", "json"]
         if case.command.kind is not Kind.RESTORE:
             has_rows = case.command.typed[0] in {"cat", "hold"} or case.command.kind is Kind.CLEARED
             return [*verbose, *([] if has_rows else ["--format", "json"])]
@@ -470,6 +476,8 @@ class RightsStage:
             self._assert_groups_told(case, json.loads(done.out))
         elif command.kind in {Kind.GONE, Kind.COMPARED, Kind.IMPORT} or command.typed[0] in {
             "compacted",
+            "copy",
+            "drill",
             "hold",
             "retention",
         }:
@@ -480,6 +488,16 @@ class RightsStage:
             assert [(row["topic"], row["standing"]) for row in json.loads(done.out)["topics"]] == [(ORDERS, "archived")]
 
     def _assert_kept(self, case: Case, done: Done) -> None:
+        if case.command.kind is Kind.DRILL:
+            told = json.loads(done.out)["report"]
+            assert (told["topics"][ORDERS]["records"], told["objects"], told["groups"]["positions"]) == (3, 2, 1)
+            assert not [name for name in own_topics(self._admin) if name.startswith(SCRATCH)]
+            return
+        if case.command.typed[0] == "copy":
+            root, copied = prefix_of(case), f"{prefix_of(case)}/second-{case.number}"
+            below = [key.removeprefix(root) for key in keys_below(self._site.bucket, f"{root}/topics/")]
+            assert keys_below(self._site.bucket, f"{copied}/topics/") == [f"{copied}{key}" for key in below]
+            return
         if case.command.kind is Kind.IMPORT:
             assert [row["records"] for row in json.loads(done.out)["imported"]] == [2]
         if case.command.kind in {Kind.HOLD, Kind.HELD}:
@@ -582,7 +600,7 @@ def says(stage: RightsStage, case: Case) -> str:
     """What the loss of its right is told by, as a regular expression."""
     assert case.loss is not None
     names = {
-        "{target}": re.escape(target_of(case)),
+        "{target}": rf"{SCRATCH}\w+-\d+" if case.command.kind is Kind.DRILL else re.escape(target_of(case)),
         "{topic}": re.escape(topic_of(case)),
         "{group}": re.escape(stage.group),
     }
@@ -593,7 +611,8 @@ def says(stage: RightsStage, case: Case) -> str:
 
 
 def target_of(case: Case) -> str:
-    return f"back.{case.number}"
+    """Of a drill, the prefix of its scratch topics."""
+    return SCRATCH if case.command.kind is Kind.DRILL else f"back.{case.number}"
 
 
 def topic_of(case: Case) -> str:

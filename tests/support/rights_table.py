@@ -48,6 +48,7 @@ class Right(Enum):
     PUT_HOLDS = "PutObject on `control/holds/`"
     PUT_ROLES = "PutObject on `control/roles/`"
     PUT_TOPICS = "PutObject on `control/topics/`"
+    PUT_DRILLS = "PutObject on `control/drills/`"
     PUT_SWEEPS = "PutObject on `control/`"
     DELETE_TOPICS = "DeleteObject on `topics/`"
     DELETE_COPIES = "DeleteObject on `compacted/`"
@@ -62,7 +63,7 @@ class Right(Enum):
 
 _OF_STORE: Final = {
     Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_FOLDS,
-    Right.PUT_HOLDS, Right.PUT_ROLES, Right.PUT_TOPICS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.DELETE_CONTROL, Right.TAG,
+    Right.PUT_HOLDS, Right.PUT_ROLES, Right.PUT_TOPICS, Right.PUT_DRILLS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.DELETE_CONTROL, Right.TAG,
 }  # fmt: skip
 
 
@@ -100,6 +101,7 @@ class Kind(Enum):
     SWEEP = "sweeps an archive of its own"
     IMPORT = "imports files into an archive of its own"
     RESTORE = "fills a topic of its own"
+    DRILL = "fills topics of its own, and deletes them"
     TRANSLATION = "asks for a topic that was restored before"
     APPLICATION = "sets a group of its own in such a topic"
     ROLLBACK = "sets a group of its own back"
@@ -107,7 +109,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A row. `typed` may have {object}; that of a restore, or for one, comes with its topic and target."""
+    """A row. `typed` may have {object} and others of the stage; that of a restore, or for one, comes with its topic and target."""
 
     name: str
     typed: tuple[str, ...]
@@ -275,7 +277,8 @@ COMMANDS: Final = (
         needs=SWEEPING,
         is_brief=True,
     ),
-    Command(name="`retention --last`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),
+    Command(name="`retention --last`, `retention --history`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),
+    Command(name="`restore list`", typed=("restore", "list"), needs={Right.LIST: LIST}, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
     Command(
         name="`groups fold`",
@@ -329,6 +332,7 @@ COMMANDS: Final = (
     Command(name="`verify`", typed=("verify",), needs=READING, is_brief=True),
     Command(name="`verify --level counts`", typed=("verify", "--level", "counts"), needs=READING),
     Command(name="`verify --level records`", typed=("verify", "--level", "records"), needs=READING),
+    Command(name="`copy`", typed=("copy", "--to", "{second}"), needs=WRITING, is_brief=True),
     Command(
         name="`query`",
         typed=("query", "SELECT partition, CAST(value AS STRING) AS value FROM orders"),
@@ -473,6 +477,21 @@ COMMANDS: Final = (
                 r"/control/moments/a/\S+ DeleteObjects was denied; grant s3:DeleteObject on ", "its notes stay"
             ),
         },
+    ),
+    Command(
+        name="`drill`",
+        typed=("drill",),
+        kind=Kind.DRILL,
+        needs={
+            **CREATING,
+            Right.DELETE: Loss(r"grant this user Delete on topics with the prefix __archiver-drill-$", 2),
+            **NOTES,
+            Right.PUT_DRILLS: denied(r"/control/drills/\S+: PutObject", "s3:PutObject"),
+            Right.DELETE_CONTROL: Loss(
+                r"/control/restores/\S+: DeleteObjects was denied; grant s3:DeleteObject on ", 1, "leaves its notes (exit code 1)"
+            ),
+        },
+        is_brief=True,
     ),
     Command(name="`restore`", typed=("restore",), kind=Kind.RESTORE, needs={**CREATING, **NOTES}, is_brief=True),
     Command(name="… with `--dry-run`", typed=("restore", "--dry-run"), kind=Kind.RESTORE, needs={**CREATING, **READING}),

@@ -58,7 +58,7 @@ def test_options_exist(page: str) -> None:
         r"kafka-[a-z-]+\.sh[^`\n]*|`pip [^`]*`", "", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
     )
     commands = (
-        "backup", "ls", "cat", "compacted run", "compacted status", "compacted clear", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold", "inspect", "verify", "restore", "query", "spark-env pack", "demo",
+        "backup", "ls", "cat", "compacted run", "compacted status", "compacted clear", "groups show", "groups translate", "groups apply", "groups rollback", "groups fold", "inspect", "verify", "copy", "drill", "restore", "query", "spark-env pack", "demo",
         "retention", "hold add", "hold list", "hold release", "topics",
         "import kafka-log", "import kafka-backup", "import kafka-0.7", "import osodevops", "import avro", "export kafka-backup",
     )  # fmt: skip

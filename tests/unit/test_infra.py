@@ -21,7 +21,9 @@ from tests.support.rights_table import COMMANDS, Right
 INFRA = REPOSITORY / "infra"
 UNITS = [INFRA / "retention" / f"archiver-retention.{kind}" for kind in ("service", "timer")]
 # A right to put below the prefix, or below control/, is given for the streams that the role writes.
-PUT_BY_WRITERS = [f"control/{stream}/" for stream in ("cluster", "index", "present", "probe", "starts", "topics")]
+PUT_BY_WRITERS = ["README.txt"] + [
+    f"control/{stream}/" for stream in ("cluster", "index", "present", "probe", "starts", "topics")
+]
 PUT_BY = {
     "backup": ["topics/", "control/group-positions/", *PUT_BY_WRITERS],
     "compacted": ["compacted/", "control/moments/", "control/roles/", *PUT_BY_WRITERS],

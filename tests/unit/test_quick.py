@@ -35,8 +35,9 @@ def commands() -> set[str]:
     for name in first.choices or ():
         seconds = [action for action in build_parser(name)._actions if isinstance(action.choices, dict)]
         parser = seconds[0].choices[name]  # type: ignore[index]
-        below = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
-        found |= {f"{name} {way}" for way in below[0] if not is_given_up(below[0][way])} if below else {name}
+        below = [action for action in parser._actions if isinstance(action.choices, dict)]
+        found |= {f"{name} {way}" for action in below for way, one in action.choices.items() if not is_given_up(one)}
+        found |= {name} if not any(action.required for action in below) else set()
     return found
 
 

@@ -9,7 +9,7 @@ from tests.support.pages import with_table
 from tests.support.rights_table import CASES, COMMANDS, PAGE, Right
 
 # Commands that come to no cluster and no store but their own.
-_WITHOUT_RIGHTS = {"demo", "spark-env", "config"}
+_WITHOUT_RIGHTS = {"demo", "spark-env", "config", "version"}
 
 
 def test_the_page_has_the_table() -> None:

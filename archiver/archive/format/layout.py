@@ -153,9 +153,17 @@ class Layout:
         """Return the common beginning of all keys."""
         return self._under("")
 
+    @property
+    def readme_key(self) -> str:
+        return self._under("README.txt")
+
     def is_ours(self, directory: str) -> bool:
         """Return whether a directory right below the prefix belongs to the archive, by its name."""
         return f"{self.root}{directory}/" in {self.topics_prefix, self.copies_root, self.control_root}
+
+    def is_within(self, root: str) -> bool:
+        """Return whether a prefix is below one of the archive's directories."""
+        return root.startswith((self.topics_prefix, self.copies_root, self.control_root))
 
     # --- segments
 

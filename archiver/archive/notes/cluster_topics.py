@@ -60,7 +60,7 @@ class TopicRow:
     why: str
     include: Sequence[IncludeEntry]
     exclude: Sequence[IncludeEntry]
-    in_archive: bool
+    in_archive: bool | None  # None: the archive could not be asked
     is_accepted_gone: bool = False  # a user has accepted that the cluster no longer has it
 
     @property
@@ -80,6 +80,7 @@ class TopicsSurvey:
 
     rows: Sequence[TopicRow]
     unmatched: Sequence[IncludeEntry]
+    unread: StoreError | None = None  # why the topics of the archive are unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,20 +158,24 @@ def explain_unmatched(topics: TopicsConfig, numbers: Iterable[int], place_of: Ca
     return (f"{place_of(number)}: {topics.include[number]!r} matches no topic of the cluster" for number in numbers)
 
 
-def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> TopicsSurvey:
+def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = (), *, has_storage: bool = True) -> TopicsSurvey:
     """List the topics of the cluster and of the archive, and the action of a backup on each.
 
-    Changes nothing but the notes of `accepted` deleted topics. Raises UsageError for one that was not archived and deleted.
+    Without a storage, or if the store refuses the listing, those of the cluster alone. Changes nothing but the notes of `accepted` deleted topics. Raises UsageError for one that was not archived and deleted.
     """
     kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
-    archive = open_archive(config.storage)
-    archived = list_known_topics(archive)
+    archive = open_archive(config.storage) if has_storage else None
+    archived, unread = _known_topics(archive)
 
     async def ask() -> ClusterTopics:
         async with KafkaClient(kafka) as client:
             return await find_cluster_topics(client, config.topics, archived)
 
-    seen = refuse_without_ids(archive, asyncio.run(ask()))
+    seen = asyncio.run(ask())
+    if archive is not None and unread is None:
+        seen = refuse_without_ids(archive, seen)
+    elif accepted:
+        raise unread or UsageError("--accept-gone: notes it in the archive; name that with storage.url")
     gone = archived - seen.found.keys() - seen.refused.keys()
     for name in accepted:
         if name in seen.refused:
@@ -178,17 +183,30 @@ def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = ()) -> Topic
         if name not in gone:
             why = "is in the cluster" if name in archived else "is not in the archive"
             raise UsageError(f"--accept-gone {name}: the topic {why}")
-        accept_gone(archive, name)
-    may_be_gone = _accepted_of(archive, gone) if gone else frozenset()
+        if archive is not None:
+            accept_gone(archive, name)
+    may_be_gone = _accepted_of(archive, gone) if archive is not None and gone else frozenset()
     names = sorted(archived | seen.found.keys() | seen.refused.keys())
     unmatched = [
         IncludeEntry(entry=config.topics.include[at], place=config.place_of_include(at))
         for at in seen.unmatched(config.topics)
     ]
+    is_known = archive is not None and unread is None
     return TopicsSurvey(
-        rows=[_survey_topic(config, seen, name, name in archived, name in may_be_gone) for name in names],
+        rows=[
+            _survey_topic(config, seen, name, name in archived if is_known else None, name in may_be_gone)
+            for name in names
+        ],
         unmatched=unmatched,
+        unread=unread,
     )
+
+
+def _known_topics(archive: Archive | None) -> tuple[Collection[str], StoreError | None]:
+    try:
+        return (frozenset() if archive is None else list_known_topics(archive)), None
+    except StoreError as error:
+        return frozenset(), error
 
 
 def _accepted_of(archive: Archive, gone: Collection[str]) -> frozenset[str]:
@@ -201,7 +219,7 @@ def _accepted_of(archive: Archive, gone: Collection[str]) -> frozenset[str]:
 
 
 def _survey_topic(
-    config: ArchiverConfig, seen: ClusterTopics, name: str, in_archive: bool, is_accepted_gone: bool
+    config: ArchiverConfig, seen: ClusterTopics, name: str, in_archive: bool | None, is_accepted_gone: bool
 ) -> TopicRow:
     topics, described, refused = config.topics, seen.found.get(name), seen.refused.get(name)
     include = [

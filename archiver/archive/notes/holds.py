@@ -41,6 +41,7 @@ class Hold:
     added_ms: Number
     released_ms: Number | None = None
     released_by: BoundedText | None = None
+    released_reason: BoundedText | None = None
 
     def __post_init__(self) -> None:
         if self.topics and re.fullmatch(_NAMES, self.topics) is None:
@@ -95,13 +96,14 @@ def add_hold(archive: Archive, hold: Hold) -> None:
         raise UsageError(f"{hold.name}: there is, or was, a hold of this name; take another one")
 
 
-def release_hold(archive: Archive, name: str, *, by: str, now_ms: int) -> Hold:
+def release_hold(archive: Archive, name: str, *, by: str, now_ms: int, reason: str | None = None) -> Hold:
     """Release a hold: the next sweep may delete its records. Raises UsageError."""
 
     def change(hold: Hold | None) -> Hold | None:
         if hold is None:
             raise UsageError(f"{name}: there is no such hold; `archiver hold list` shows them")
-        return _checked(replace(hold, released_ms=now_ms, released_by=by)) if hold.is_in_force else None
+        wanted = replace(hold, released_ms=now_ms, released_by=by, released_reason=reason)
+        return _checked(wanted) if hold.is_in_force else None
 
     released = _KIND.at(archive, _stream(name)).update(change)
     if released is None:

@@ -1,15 +1,17 @@
 """Reads and writes the reports of retention sweeps: deleted and kept objects by topic, with reasons (docs/format.md §8)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from pydantic import Field, Strict
 
-from archiver.archive.format.control import append_fact
+from archiver.archive.format.control import READS_AT_ONCE, append_fact, list_numbers, read_fact
 from archiver.archive.format.fact_model import BoundedText, Item, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.note_stream import NoteKind
+from archiver.errors import NotWholeError
+from archiver.process.running.workers import side_by_side
 
 SWEEPS: Final = "sweeps"
 _REPORTS: Final = f"{SWEEPS}/reports"
@@ -71,6 +73,18 @@ _KIND: Final = NoteKind(SweepReport, "a sweep's result", "the next sweep puts an
 def read_last_report(archive: Archive) -> SweepReport | None:
     """Read the report of the last sweep; None if no sweep has run. Raises NotWholeError."""
     return _KIND.at(archive, _REPORTS).read()
+
+
+def read_reports(archive: Archive) -> Iterator[SweepReport | NotWholeError]:
+    """Read the reports of all sweeps, oldest first, several at a time; of an unreadable one the error."""
+
+    def read(number: int) -> SweepReport | NotWholeError:
+        try:
+            return _KIND.decode(read_fact(archive, _REPORTS, number), archive, _REPORTS, number)
+        except NotWholeError as error:
+            return error
+
+    return side_by_side(READS_AT_ONCE, read, list_numbers(archive, _REPORTS), "report")
 
 
 def append_report(archive: Archive, report: SweepReport) -> None:

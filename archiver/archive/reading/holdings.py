@@ -83,8 +83,16 @@ def summarize(archive: Archive, topic: str | None, choice: CopyChoice = BY_ROLES
     if topic is not None:
         return _summarize_topic(archive, topic, choice)
     found = read_contents(archive)
-    holdings = list_topics(found.inventory, found.fact_numbers)
+    holdings = _with_shapes(archive, list_topics(found.inventory, found.fact_numbers), found.fact_numbers)
     return _with_copies(archive, found.inventory, _survey_of(found.inventory, holdings, found.unreadable), choice)
+
+
+def _with_shapes(archive: Archive, holdings: Sequence[Holding], numbers: Mapping[str, Sequence[int]]) -> list[Holding]:
+    """Count the partitions of empty topics by their notes: no object shows them."""
+    asked = {one.topic: max(numbers[one.topic]) for one in holdings if one.is_empty and numbers.get(one.topic)}
+    facts = read_topic_facts(archive, asked) if asked else {}
+    shapes = {topic: fact.partitions for topic, fact in facts.items() if isinstance(fact, TopicFact)}
+    return [replace(one, partitions=shapes.get(one.topic, one.partitions)) if one.is_empty else one for one in holdings]
 
 
 class ArchiveContents(NamedTuple):

@@ -17,8 +17,9 @@ from archiver.archive.reading.reader import read_parts
 from archiver.archive.segments.parts import FactsOfParts, parts_within, with_planned
 from archiver.codec.frame import Column, Frame
 from archiver.codec.rows import long_record_of, plain_records_of
-from archiver.codec.selection import ALL_RECORDS, Selection, Wanted
+from archiver.codec.selection import ALL_RECORDS, NO_TIMESTAMP, Selection, Wanted
 from archiver.config.model import IndexUse
+from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError, SweptError, UsageError
 from archiver.store.port import ObjectStore
 
@@ -148,6 +149,7 @@ def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
                 "partition": partition,
                 "offset": row.offset,
                 "timestamp": row.timestamp,
+                "time": _time_of(row.timestamp),
                 "timestampType": row.timestamp_type,
                 "key": _spell_value(row.key),
                 "value": _spell_value(row.value),
@@ -155,6 +157,12 @@ def frame_to_values(frame: Frame, partition: int) -> Iterator[dict[str, Any]]:
                 if isinstance(row.headers, list)
                 else _HeadersInPieces(row.headers),
             }
+
+
+def _time_of(timestamp_ms: int) -> str | None:
+    """Spell a timestamp as `query` does; None: the record has none, or one that no calendar has."""
+    spelled = spell_time(timestamp_ms)
+    return spelled if timestamp_ms != NO_TIMESTAMP and spelled.endswith("Z") else None
 
 
 def _runs(frame: Frame) -> Iterator[Frame]:

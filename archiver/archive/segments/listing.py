@@ -215,7 +215,8 @@ def _list_strangers_from(archive: Archive, after: str, found: list[str]) -> str 
     """Continue a listing behind a key, up to the first key in a directory. Returns a name that sorts behind that directory; None at the end."""
     for item in archive.store.list(archive.layout.root, after):
         name, slash, _ = item.key.removeprefix(archive.layout.root).partition("/")
-        if not slash or not archive.layout.is_ours(name):
+        is_ours = archive.layout.is_ours(name) if slash else item.key == archive.layout.readme_key
+        if not is_ours:
             found.append(f"{archive.layout.root}{name}{slash}")
         if slash:
             return f"{archive.layout.root}{name}/{_LAST}"

@@ -6,6 +6,7 @@ from typing import Final
 from archiver.archive.format.control import encode_fact, most_fact_bytes
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
+from archiver.archive.format.readme import put_readme
 from archiver.archive.segments.segment_facts import Hole, HoleCause, SegmentFacts
 from archiver.archive.segments.segment_writer import MOST_HOLES
 from archiver.errors import StoreError, StoreLacksError, StoreTemporaryError
@@ -47,7 +48,7 @@ def probe_key(layout: Layout) -> str:
 
 
 def probe_store(archive: Archive) -> None:
-    """Refuse a store that overwrites, or changes metadata.
+    """Refuse a store that overwrites, or changes metadata. In another one, put the readme.
 
     All writers put the same object, so none blocks another, even if killed at any time. The object stays: later probes try to
     overwrite it.
@@ -72,6 +73,7 @@ def probe_store(archive: Archive) -> None:
             " not be read. Use S3, MinIO or another store that keeps it; if this object was copied here without its metadata,"
             " so were the others: copy them again"
         )
+    put_readme(archive)
 
 
 def probe_problem(layout: Layout, key: str, content: bytes, metadata: Mapping[str, str]) -> str | None:

@@ -223,7 +223,7 @@ class Opener:
             async with asyncio.timeout(_FIND_ENDS_S):
                 newest = await self._pool.call(list_newest, sink.archive, topics, most_keys)
         except (ArchiverError, TimeoutError) as error:
-            log.debug("%r; each partition is listed on its own", error)
+            log.debug("%s; each partition is listed on its own", error)
             return None
         return None if newest is None else ArchivedEnds(topics, newest, silences)
 

@@ -11,6 +11,7 @@ from typing import Final
 from archiver.errors import (
     ArchiverError,
     KafkaTemporaryError,
+    NotLetInError,
     SpoolFullError,
     StoreError,
     StoreLacksError,
@@ -131,7 +132,7 @@ def _of(error: ArchiverError) -> tuple[Dependency, str] | None:
             return None
         case StoreError() | StoreTemporaryError():
             return Dependency.STORE, ""
-        case KafkaTemporaryError():
+        case KafkaTemporaryError() | NotLetInError():  # a wrong password fails every partition alike
             return Dependency.KAFKA, error.cause
         case _:
             return None

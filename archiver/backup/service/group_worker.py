@@ -173,7 +173,7 @@ class GroupWorker(ABC):
             except StrangerError:
                 raise
             except (ArchiverError, TimeoutError) as error:
-                line = f"{error!r}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
+                line = f"{str(error) or 'no answer in time'}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
                 self.troubles.note(as_ours(error, _TOPICS), line, _TOPICS, stops_puts=False)
                 self._sink.ledger.retried(_TOPICS, type(error).__name__)
 

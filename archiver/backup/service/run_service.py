@@ -4,14 +4,13 @@ import asyncio
 import errno
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from archiver.backup.partition.feed import Feed
 from archiver.backup.reports.ledger import Ledger
-from archiver.backup.reports.metrics import Metrics
+from archiver.backup.reports.metrics import Metrics, PartitionState
 from archiver.backup.reports.metrics_server import MetricsServer
 from archiver.backup.service.backup_service import Service
 from archiver.backup.service.group_worker import GroupWorker, persist
@@ -33,7 +32,7 @@ log = logging.getLogger(__name__)
 
 Worker = TypeVar("Worker", bound=GroupWorker)
 
-_REPORT_EVERY_S = 1.0
+_REPORT_EVERY_S = 2.0
 _SILENT_S = 5.0  # a healthy group assigns partitions within a few seconds
 
 
@@ -52,12 +51,12 @@ class ServiceResult:
 
 def run_service(
     config: ArchiverConfig,
-    notice: Callable[[int, Collection[Feed]], None],
+    notice: Callable[[int, Sequence[PartitionState], int], None],
     say: Callable[[str], None] = lambda _: None,
 ) -> ServiceResult:
     """Archive until stopped, as a member of a group. Returns after a signal, when held records are durable or dropped.
 
-    `notice` is called regularly with the number of durable records and the running feeds; `say` once for each change.
+    `notice` is called regularly with the number of durable records, the partitions, and the time; `say` once for each change.
     """
     vitals = Vitals()
     metrics = metrics_of(vitals)
@@ -70,7 +69,7 @@ def run_service(
 
     def watch(service: Service, client: KafkaClient) -> Sequence[Awaitable[None]]:
         def report() -> None:
-            notice(metrics.records, list(service.feeds.values()))
+            notice(metrics.records, list(vitals.states()), vitals.clock_ms())
 
         return [report_state(service, config, group, say, report), *vitals.watch(client)]
 
@@ -140,7 +139,7 @@ def run_worker(
 async def report_state(
     worker: GroupWorker, config: ArchiverConfig, group: str, say: Callable[[str], None], report: Callable[[], None]
 ) -> None:
-    """Report the assignment, and before that what it waits for, once each; call `report` every second."""
+    """Report the assignment, and before that what it waits for, once each; call `report` every two seconds."""
     waits_since_s, is_said = time.monotonic(), False
     while not worker.held:
         if not worker.topic_names or worker.membership.error is not None:  # another line reports the problem

@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -61,7 +62,12 @@ def compiled_kernels(directory: Path) -> list[Path]:
 _CACHE = cache_place()
 _IN_VAIN = "they are compiled again at every start (about 20 s)"
 if _CACHE is None:
-    log.warning("no writable place for compiled kernels that is ours alone: %s", _IN_VAIN)
+    log.warning(
+        "no writable place for compiled kernels that is ours alone: %s; give this user a home directory that it may write to"
+        " ($HOME), or run any command once as the owner of %s, which keeps them there for all users",
+        _IN_VAIN,
+        _HERE,
+    )
 _is_told = _CACHE is None  # whether the user knows that compiling takes time
 
 
@@ -103,11 +109,13 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         global _CACHE, _is_told  # noqa: PLW0603 - for the kernels that come after this one
         if _CACHE is None:
             return _compile(function, is_kept=False)
-        if not _is_told and not _is_kept(_CACHE.path, function):
+        is_kept = _is_kept(_CACHE.path, function)
+        if not _is_told and not is_kept:
             _is_told = True
             progress_log.info("compiling kernels, which takes about 20 s, once; they are kept in %s", _CACHE.path)
         try:
-            with _CACHE.making_files():
+            # Of processes that start together the first one compiles a kernel, and the others wait for it.
+            with _CACHE.making_files(), nullcontext() if is_kept else _CACHE.alone():
                 return _compile(function, is_kept=True)
         except OSError as error:
             log.warning("compiled kernels cannot be kept in %s (%s): %s", _CACHE.path, error.strerror, _IN_VAIN)

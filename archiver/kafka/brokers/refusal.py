@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from aiokafka.errors import IllegalSaslStateError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 
-from archiver.errors import KafkaError, KafkaTemporaryError
+from archiver.errors import KafkaTemporaryError, NotLetInError
 from archiver.kafka.brokers.cluster import Refusal
 from archiver.kafka.login.security import Security, SecurityProtocol
 from archiver.kafka.login.settings import KafkaSettings
@@ -35,7 +35,7 @@ def explain_one(address: str, error: BaseException, security: Security) -> Refus
     causes = list(_chain(error))
     final = next(filter(None, (_why_never(cause, security) for cause in causes)), "")
     if final:
-        return KafkaError(f"{address} {final}")
+        return NotLetInError(f"{address} {final}")
     ended = [cause for cause in causes if isinstance(cause, EOFError | ConnectionError)]
     if ended and not any(isinstance(cause, ConnectionRefusedError) for cause in ended):
         wants = "does not speak TLS" if security.protocol.has_tls else "wants TLS (security.protocol)"

@@ -3,18 +3,24 @@
 Cached code runs with our rights, so no other user may be able to change it (docs/decisions/0035-code-that-is-kept-is-ours.md).
 """
 
+import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from archiver.process.machine.tampering import exposure
 
 _FOR_THE_USER: Final = 0o700
 _NOT_FOR_OTHERS_TO_WRITE: Final = 0o755
+_LOCK: Final = "lock"
+_LONGEST_WAIT_S: Final = 60.0  # for one kernel; the slowest compiles in a few seconds
+_POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,33 @@ class CachePlace:
             yield
         finally:
             os.umask(before)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let one process at a time make files here: others wait, and find them. No promise: a stuck process is not waited for."""
+        try:
+            handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self.mode & 0o666)
+        except OSError:  # read-only
+            yield
+            return
+        try:
+            _lock(handle)
+            yield
+        finally:
+            os.close(handle)  # which unlocks it
+
+
+def _lock(handle: int) -> None:
+    end_s = time.monotonic() + _LONGEST_WAIT_S
+    while time.monotonic() < end_s:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            Event().wait(_POLL_S)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return
 
 
 def cache_places(code: Path, name: str) -> list[CachePlace]:

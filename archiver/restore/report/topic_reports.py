@@ -11,6 +11,7 @@ from archiver.restore.plan.target_limits import alter_command
 from archiver.restore.plan.task import TaskReport
 from archiver.restore.report.restore_report import Nothing, TopicReport
 
+_UNLIMITED = "-1"
 _A_LONG = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
@@ -58,8 +59,10 @@ def retention_command(topic: TopicPlan, retention: Retention, cluster: Sequence[
     archived, given = topic.archived_retention, topic.given_retention
     if strange_retention(topic):
         return ""
+    if retention is Retention.UNLIMITED:  # that holds already
+        archived = {name: value for name, value in archived.items() if value != _UNLIMITED}
     taken_back = [
-        name for name in RETENTION_KEYS if name not in archived and name not in given
+        name for name in RETENTION_KEYS if name not in topic.archived_retention and name not in given
     ]  # back to the cluster's own
     if not archived and not taken_back:
         return ""

@@ -10,7 +10,7 @@ import warnings
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType, MappingProxyType
@@ -28,7 +28,7 @@ from archiver.interrupt import ENDING
 from archiver.process.running.workers import workers
 from archiver.spark.session.class_cache import options_of_spark
 from archiver.spark.session.failure import jvm_errors_as_ours
-from archiver.spark.session.isolation import UMASK, leave_to, private_folder, settings_of
+from archiver.spark.session.isolation import UMASK, leave_to, own, private_folder, settings_of
 from archiver.spark.session.jvm_user import log_in, options_of_user
 from archiver.spark.session.spark_submit import start_submitted
 
@@ -76,9 +76,11 @@ _stops: list[threading.Thread] = []
 @contextmanager
 def open_session(name: str, java_options: Sequence[str] | None = None) -> Iterator[Callable[[], "SparkSession"]]:
     """Start Spark as open_context does, and give a session for SQL instead of a context."""
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        # Spark creates the folder of its tables at once, by default in the current folder.
-        settings = {"spark.sql.catalogImplementation": "in-memory", "spark.sql.warehouse.dir": folder}
+    with ExitStack() as stack:
+        settings = {"spark.sql.catalogImplementation": "in-memory"}
+        if is_submitted():  # a local one has a folder of its own (_conf_of)
+            folder = stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True))
+            settings["spark.sql.warehouse.dir"] = folder
         with open_context(name, settings, java_options) as start_spark:
             yield lambda: open_sql(start_spark())
 
@@ -173,6 +175,8 @@ def _conf_of(name: str, more: Mapping[str, str], java_options: Sequence[str], fo
     settings = {
         **_SETTINGS,
         **settings_of(folder),
+        # Spark creates the folder of its tables at once, by default in the current folder.
+        "spark.sql.warehouse.dir": str(folder / "tables"),
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -203,6 +207,9 @@ class _Launch(UserDict[str, Any]):
 
     def __setitem__(self, key: str, item: Any) -> None:  # noqa: ANN401 - whatever Popen takes
         if key == "env":
+            own(
+                Path(item["_PYSPARK_DRIVER_CONN_INFO_PATH"]).parent
+            )  # PySpark deletes it, unless this process ends first
             self.withheld = {name: text for name, text in item.items() if not _is_for_java(name)}
             item = {name: text for name, text in item.items() if name not in self.withheld}
             item["PYTHONSAFEPATH"] = "1"  # for what Spark starts on this side, which takes no spark.executorEnv

@@ -49,20 +49,6 @@ def run(site: ArchiveSite, capsys: pytest.CaptureFixture[str], *arguments: str) 
     return exit_code, out.splitlines(), err
 
 
-@pytest.mark.parametrize("schema", VARIANTS)
-def test_every_record_is_there(
-    site: ArchiveSite, archive: BucketArchive, capsys: pytest.CaptureFixture[str], schema: str, seed: int
-) -> None:
-    records = [replace(record, offset=at) for at, record in enumerate(old_records(seed, 300, schema=schema))]
-    for start in range(0, 300, 100):
-        put(archive, old_key("old", 2, start), old_file(records[start : start + 100], "old", 2, schema=schema))
-    exit_code, lines, err = run(site, capsys, "cat", "old")
-    assert (exit_code, err) == (0, "")
-    assert [json.loads(line) for line in lines] == [cat_line(record, 2) for record in records]
-    exit_code, lines, _ = run(site, capsys, "cat", "old", "--from-offset", "150", "--until-offset", "151")
-    assert [json.loads(line)["offset"] for line in lines] == [150, 151]
-
-
 def test_a_topic_that_goes_on_with_ours(
     site: ArchiveSite, archive: BucketArchive, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,36 +75,6 @@ def test_a_topic_that_goes_on_with_ours(
     assert (found["holdings"][0]["records"], found["holdings"][0]["uncounted"]) == (20, 2)
     _, lines, _ = run(site, capsys, "ls", "mixed", "--segments")
     assert [line.rpartition("  ")[2] for line in lines[1:3]] == ["v1.0", "v1.0"]
-
-
-@pytest.mark.parametrize(
-    ("bases", "left", "problem"),
-    [
-        ([0, 20], [*range(10), *range(20, 30)], "offsets 10-19 are in no object, and v1.0 does not tell"),
-        ([0, 5, 15], [*range(25)], "offsets 5-9 are in topics/old/partition=0/old+0-00000000000000000000.data and in"),
-    ],
-    ids=["gap", "overlap"],
-)
-def test_what_nothing_tells_is_said(
-    site: ArchiveSite,
-    archive: BucketArchive,
-    capsys: pytest.CaptureFixture[str],
-    bases: list[int],
-    left: list[int],
-    problem: str,
-) -> None:
-    for base in bases:
-        records = [Rec(at, NOW_MS, -1, b"k", b"of %d" % base) for at in range(base, base + 10)]
-        put_old(archive, "old", records, each=10)
-    exit_code, lines, err = run(site, capsys, "cat", "old")
-    assert exit_code == 3
-    assert problem in err
-    assert [json.loads(line)["offset"] for line in lines] == left
-    for command in (["ls"], ["ls", "old"], ["verify"]):
-        exit_code, _, err = run(site, capsys, *command)
-        assert exit_code == 3
-        assert problem in err
-    assert run(site, capsys, "cat", "old", "--until-offset", "4")[0] == 0  # what is wrong lies above
 
 
 @pytest.mark.parametrize("level", list(Level))

@@ -37,7 +37,7 @@ from tests.support.foreign_reader import Segment, keys_in, read_partitions, read
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.raw_produce import produce_raw
-from tests.support.records import NOW_MS, Rec, generate
+from tests.support.records import NOW_MS, Rec
 from tests.support.reference_batch import batch_of, encode
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, errors_of
 from tests.support.service import eventually
@@ -208,24 +208,6 @@ def test_what_kafka_no_longer_has_is_a_hole(broker: Broker, topic: str, site: Ar
     assert offsets == [*range(7, 30), *range(45, 61)]
 
 
-def test_each_run_goes_on_where_the_last_one_ended(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, seed: int
-) -> None:
-    create(broker, topic, 2)
-    for turn in range(4):
-        java_oracle.produce(
-            broker.bootstrap, topic, {0: generate(seed + turn, 50, raw=False), 1: rows(turn)}, compression_type="lz4"
-        )
-        assert errors_of(site.back_up(broker.bootstrap, topic, records=20)) == {}
-    segments = read_segments(site.bucket, topic)
-    assert_contiguous(segments)
-    assert max(len(one.records) for one in segments) <= 20
-    assert read_partitions(site.bucket, topic) == java_oracle.consume(broker.bootstrap, topic).records
-    assert {key.partition("/")[0] for key in keys_in(site.bucket)} == {"topics", "control"}
-    assert keys_in(site.bucket, "topics/") == sorted(one.key for one in segments)
-    assert list((site.folder / "spool").iterdir()) == []
-
-
 def test_no_more_is_asked_for_at_once_than_there_is_memory_for(
     tmp_path: Path, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,8 +230,8 @@ def test_no_more_is_asked_for_at_once_than_there_is_memory_for(
             del asked[node_id]
 
     monkeypatch.setattr(archiver.backup.partition.fetching, "fetch", counted)
-    with broker_cluster(tmp_path, 3) as cluster:
-        cluster.create_topic(topic, [[1], [2], [3]] * 2)
+    with broker_cluster(tmp_path, 2) as cluster:
+        cluster.create_topic(topic, [[1], [2]] * 3)
         for partition in range(6):
             produce_values(cluster.bootstrap, topic, [random.randbytes(3_000_000), *[b"small"] * 100], partition)
         config = ArchiverConfig.model_validate(site.config(cluster.bootstrap, [topic]))

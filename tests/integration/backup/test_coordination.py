@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -25,15 +24,14 @@ from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.login.settings import KafkaSettings
 from archiver.kafka.topics.configs import topic_configs
 from archiver.process.running.workers import Workers
-from tests.support.bombs import BOMBS
 from tests.support.brokers import REPOSITORY, Broker
 from tests.support.instances import compacted_config, holder, instance, write
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values, producer_of, settings_of, with_client
-from tests.support.raw_produce import produce_raw, produce_records
+from tests.support.raw_produce import produce_records
 from tests.support.records import Rec
 from tests.support.relay import delayed_address
 from tests.support.round_trip import ArchiveSite
-from tests.support.service import Instance, eventually
+from tests.support.service import eventually
 
 pytestmark = pytest.mark.kafka
 
@@ -183,11 +181,8 @@ def test_a_topic_that_is_made_again_is_found_again(fresh: Broker) -> None:
 @pytest.mark.installed
 @pytest.mark.s3
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("state", ["reads bombs", "its store hangs", "it starts"])
-def test_an_instance_ends_soon_after_sigterm_and_stays_small(
-    fresh: Broker, site: ArchiveSite, topic: str, state: str
-) -> None:
-    """Of 60 batches of 7 million empty headers, 31 kB as they were sent, it took 1.9 GB, and did not end in 40 s."""
+@pytest.mark.parametrize("state", ["its store hangs", "it starts"])
+def test_an_instance_ends_soon_after_sigterm(fresh: Broker, site: ArchiveSite, topic: str, state: str) -> None:
     create_topic(fresh.bootstrap, topic, 1, {"cleanup.policy": "compact"})
     create_topic(fresh.bootstrap, COORDINATION_TOPIC)
     hangs = threading.Event()
@@ -203,12 +198,6 @@ def test_an_instance_ends_soon_after_sigterm_and_stays_small(
             else:
                 write(fresh.bootstrap, topic, {"k": "1"})
                 eventually(lambda: holder(site, topic).startswith("a:"))
-            before = peak_bytes_of(a)
-            if state == "reads bombs":
-                produce_raw(fresh.bootstrap, COORDINATION_TOPIC, [BOMBS["empty headers"](14)] * 60)
-                time.sleep(5)
-                assert peak_bytes_of(a) - before < 50 << 20
-            elif state == "its store hangs":
                 hangs.set()
                 write(fresh.bootstrap, topic, {"k": "2"})
                 time.sleep(3)
@@ -217,8 +206,3 @@ def test_an_instance_ends_soon_after_sigterm_and_stays_small(
             took_s = time.monotonic() - begun_s
             print(f"{state}: it ended after {took_s:.1f} s")
             assert took_s < 15 + _SLACK_S
-
-
-def peak_bytes_of(one: Instance) -> int:
-    lines = Path(f"/proc/{one.process.pid}/status").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))

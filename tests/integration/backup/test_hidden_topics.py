@@ -98,11 +98,11 @@ def test_a_running_backup_tells_of_a_topic_that_lost_its_rights(
             produce_values(secure.bootstrap, name, [b"two"] * 10)
         until_archived(site, java_oracle, secure.bootstrap, kept)
         eventually(lambda: instance.value("archiver_partitions_failing", topic=lost) == 1)
-        until_s = time.monotonic() + 8  # several looks at the topics, and a rebalance
+        until_s = time.monotonic() + 4.5  # several looks at the topics, and a rebalance
         while time.monotonic() < until_s:
             assert instance.value("archiver_partitions_failing", topic=lost) == 1
             time.sleep(0.5)
-        assert instance.value("archiver_rpo_seconds", topic=lost) > 6
+        assert instance.value("archiver_rpo_seconds", topic=lost) > 3
         assert instance.value("archiver_partitions_failing", topic=kept) == 0
         assert f"grant this user Describe on topic {lost}" in instance.log
     with running(
@@ -142,8 +142,8 @@ def test_each_entry_that_matches_nothing_is_told(broker_41: Broker, site: Archiv
     assert done.returncode == 0, done.stderr
     assert [line for line in told if line not in done.stderr] == []
     found = site.run_within("verify", "--against-kafka")
-    assert found.returncode == 3, found.stderr
-    assert [line for line in told if line not in found.stderr] == []
+    assert found.returncode == 0, found.stderr
+    assert [line for line in told if f"note: {line}" not in found.stdout] == []
     config["topics"]["include"] = [f"{topic}-typo", "nobody-.*"]
     write_config(site, config)
     nothing = site.run_within("backup", "--until-end")

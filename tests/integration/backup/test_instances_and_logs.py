@@ -104,7 +104,7 @@ def test_a_topic_that_is_deleted_and_auto_created_empty_leaves_its_last_copy(
             eventually(lambda: entries_of(site, topic, 1) >= 2 * turns)
             assert len(generations_of(site.bucket, topic, life=1)) == 0
         else:
-            time.sleep(6)  # twice a turn, and the delay
+            time.sleep(4.5)  # twice a turn, and the delay
             assert entries_of(site, topic, 1) == 0
         assert latest_restored(site, java_oracle, bootstrap, topic, f"{topic}.old", life=0) == before
         if policy == "delete":

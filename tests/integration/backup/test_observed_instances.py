@@ -113,39 +113,3 @@ def test_a_damaged_copy_is_replaced_before_its_turn_is_over(
     code, found = status(site)
     assert (code, found["alarms"]) == (0, [])
     assert newest_entry(site.bucket, topic) == held  # one new copy, and no turn after turn
-
-
-def test_verify_complains_while_nobody_has_a_role(broker: Broker, site: ArchiveSite, topic: str) -> None:
-    """Nobody has begun; then the only instance dies as soon as it has; then there is a copy, and it is left alone.
-
-    `verify` goes by the archive alone: that the instance is silent is told by `compacted status`.
-    """
-    create_topic(broker.bootstrap, topic, 1, {"cleanup.policy": "compact"})
-    write(broker.bootstrap, topic, {f"k{number}": "some" for number in range(30)})
-    config = compacted_config(site, broker.bootstrap, topic, turn_s=LONG_S, takeover="1h")
-
-    def verified(name: str) -> tuple[int, str]:
-        done = site.run_within("verify", "-c", f"{name}.yaml")
-        return done.returncode, done.stderr
-
-    with instance(site, config, "b") as b:  # it waits for the other, for ten minutes
-        eventually(lambda: "this instance is passive" in b.log)
-    code, told = verified("b")
-    assert (code, f"{topic}: is compacted, and neither an instance nor a backup" in told) == (3, True), told
-
-    quick = compacted_config(site, broker.bootstrap, topic, turn_s=LONG_S, takeover="5s")
-    with instance(site, quick, "a", "--initial-role", "active", ARCHIVER_FAILPOINT="role.begin.put:1") as a:
-        eventually(lambda: a.process.poll() is not None)
-
-    def is_left_alone() -> bool:
-        done = site.run_within("compacted", "status", "-c", "a.yaml")
-        return done.returncode == 3 and f"{topic}-0: nobody has worked on generation 0 of a for" in done.stderr
-
-    code, told = verified("a")
-    assert (code, f"{topic}-0: no copy of this partition is complete" in told) == (3, True), told
-    eventually(is_left_alone, every_s=1.0)
-    later_code, later = verified("a")
-    assert (later_code, "nobody has worked on" in later) == (3, False), later
-    with instance(site, quick, "a", "--initial-role", "active"):
-        eventually(lambda: holder(site, topic).startswith("a:"))
-    assert verified("a")[0] == 0

@@ -97,7 +97,7 @@ def test_an_instance_tells_once_of_a_store_that_lets_nobody_in(
             store.refused_keys[site.bucket.s3.access_key] = UNKNOWN_KEY
             produce_keys(broker_41, topic)
             eventually(lambda: "InvalidAccessKeyId" in found.readiness)
-            time.sleep(10)  # twenty looks at each partition, and as many moments
+            time.sleep(4)  # eight looks at each partition, and as many moments
             store.refused_keys.clear()
             eventually(lambda: found.total("archiver_records_total", topic=topic) == 40)
             eventually(found.is_ready)
@@ -124,7 +124,7 @@ def test_the_age_grows_while_the_broker_is_away(
         def grows() -> bool:
             seen.append(found.value("archiver_rpo_seconds", topic=topic))
             assert seen[-1] >= seen[-2] - 0.5, seen
-            return seen[-1] > 25
+            return seen[-1] > 8
 
         eventually(grows)
         broker.start()
@@ -197,7 +197,7 @@ def test_a_full_spool_is_told_once_and_nothing_is_fetched(
         assert found.value("archiver_partitions_failing", topic=topic) >= 1
         assert found.value("archiver_failures_total", topic=topic, cause="spool_full") >= 1
         fetched = found.value("archiver_fetched_bytes_total", topic=topic)
-        eventually(lambda: found.value("archiver_rpo_seconds", topic=topic) > 15)
+        eventually(lambda: found.value("archiver_rpo_seconds", topic=topic) > 5)
         assert found.value("archiver_fetched_bytes_total", topic=topic) == fetched
         full.unlink()
         eventually(lambda: found.value("archiver_records_total", topic=topic) == 160)

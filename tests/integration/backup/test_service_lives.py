@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.restore.plan.request import RestoreRequest
@@ -22,7 +20,7 @@ from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, delete_topic, produce_values
 from tests.support.processes import standing_still
-from tests.support.records import Rec, without_offsets
+from tests.support.records import Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
 from tests.support.service import Instance, eventually, running, service_config, until_archived
 from tests.support.zookeeper import StartZooKeeperBroker
@@ -62,12 +60,6 @@ def restored(
         notice=lambda _: None,
     )
     return {partition: rows for partition, rows in oracle.consume(bootstrap, target).records.items() if rows}
-
-
-def assert_same_but_offsets(found: dict[int, list[Rec]], expected: dict[int, list[Rec]]) -> None:
-    assert found.keys() == expected.keys()
-    for partition, records in expected.items():
-        assert without_offsets(found[partition]) == without_offsets(records)
 
 
 # --- a topic that was created again
@@ -297,31 +289,3 @@ def test_an_unclean_election_begins_a_child_life(
 
 
 # --- records that Kafka deleted first
-
-
-def test_what_expired_is_a_hole_and_counted(
-    broker_41: Broker, site: ArchiveSite, topic: str, java_oracle: JavaOracle
-) -> None:
-    """A fetch that was under way may have brought the first of what was deleted."""
-    bootstrap = broker_41.bootstrap
-    create_topic(bootstrap, topic, 1, KEEP_ALL)
-    produce(bootstrap, topic, 40, "archived")
-    where = TopicPartition(topic, 0, 75)
-    config = config_of(site, bootstrap, topic, **{"session-timeout": "30s"})
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    with running(site, config, "one") as instance:
-        before = until_archived(site, java_oracle, bootstrap, topic)[0]
-        with standing_still(instance.process.pid):
-            produce(bootstrap, topic, 60, "late")
-            admin.delete_records([where])[where].result(20)
-        kept = java_oracle.consume(bootstrap, topic).records[0]
-        assert [record.offset for record in kept] == list(range(75, 100))
-        eventually(lambda: read_partitions(site.bucket, topic)[0][-1] == kept[-1])
-        assert instance.value("archiver_holes_total", topic=topic, cause="expired") == 1
-        assert 0 < instance.value("archiver_hole_offsets_total", topic=topic, cause="expired") <= 35
-        assert instance.stop() == 0
-    found = read_partitions(site.bucket, topic)[0]
-    saved = len(found) - len(before) - len(kept)
-    assert found == [*before, *found[40 : 40 + saved], *kept]
-    holes = [segment.holes for segment in read_segments(site.bucket, topic) if segment.holes]
-    assert holes == [f"{40 + saved}-74:expired"]

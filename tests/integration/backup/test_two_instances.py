@@ -4,13 +4,13 @@ import random
 import time
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from tests.support.brokers import Broker
 from tests.support.compacted_copies import generations_of, latest, newest_entry, records_given
 from tests.support.examples import EAGER_CLEANER
-from tests.support.foreign_reader import keys_in, read_objects, s3_client
+from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.instances import compacted_config, holder, instance, write
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
@@ -69,21 +69,6 @@ def test_processes_of_an_instance_share_its_partitions(broker: Broker, site: Arc
         assert entry is not None
         assert (entry.holder, entry.told["holder"]["is_sure"]) == ("a:0", True)
         assert generations_of(site.bucket, topic, number).keys() == {"a:0"}
-
-
-def test_a_copy_tells_where_the_log_began(broker: Broker, site: ArchiveSite, topic: str) -> None:
-    """As offsets that Kafka has deleted: a clearing keeps a copy that begins lower until somebody accepts that."""
-    bootstrap = broker.bootstrap
-    create_topic(bootstrap, topic, 1, {"cleanup.policy": "compact,delete", "retention.ms": "-1"})
-    write(bootstrap, topic, {f"k{number}": "some" for number in range(50)})
-    where = TopicPartition(topic, 0, 20)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_records([where])[where].result(20)
-    with instance(site, compacted_config(site, bootstrap, topic), "a", "--initial-role", "active"):
-        eventually(lambda: holder(site, topic) != "")
-    (keys,) = generations_of(site.bucket, topic).values()
-    (first, *_) = read_objects(site.bucket, keys)
-    assert (first.base, first.holes, len(first.records)) == (0, "0-19:expired", 30)
 
 
 def test_the_group_of_the_active_instance_tells_its_lag(broker: Broker, site: ArchiveSite, topic: str) -> None:

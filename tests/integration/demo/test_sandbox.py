@@ -73,7 +73,7 @@ else:
     child = site.command("backup")
     pid = child.pid
 end_s = time.monotonic() + 60
-while not descendants(pid) and time.monotonic() < end_s:  # its watcher
+while what != "command" and not descendants(pid) and time.monotonic() < end_s:  # its watcher; a forked command has none
     time.sleep(0.01)
 print(*tree_of(pid), flush=True)
 sys.stdin.read()

@@ -21,7 +21,7 @@ from archiver.groups.target.application_decisions import (
 )
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group_positions import GroupPosition, Positions, positions_of
-from tests.integration.groups.test_group_positions import commit, member
+from tests.integration.groups.test_group_positions import commit
 from tests.support.brokers import KAFKA_39, KAFKA_41, KAFKA_44, Broker, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.memory_store import MemoryStore
@@ -29,7 +29,6 @@ from tests.support.memory_store import MemoryStore
 pytestmark = [pytest.mark.kafka]
 
 BROKERS: Final = ["broker_39", "broker_41"]
-PROTOCOLS: Final = [("broker_39", "classic"), ("broker_41", "classic"), ("broker_41", "consumer")]
 END: Final = 20  # a member that stands there reads nothing on
 
 
@@ -138,46 +137,6 @@ def test_a_group_may_have_any_name(version: str, new_broker: StartBroker, topic:
         assert outcomes(back, name) == {PositionOutcome.SET}
         assert target.offsets(name) == {}
     assert back.exit_code == 0
-
-
-@pytest.mark.parametrize(("target", "protocol"), PROTOCOLS, indirect=["target"])
-def test_a_group_with_members_is_left_alone(protocol: str, target: Target) -> None:
-    other = f"{target.group}-other"
-    with member(target.broker, target.group, target.topic, protocol) as consumer:
-        consumer.commit(offsets=[ClientPartition(target.topic, 0, 1)], asynchronous=False)
-        dry = target.apply(END, END, END, is_dry_run=True)
-        report = target.apply(END, END, END, others={other: target.wanted(4, 5, 6)})
-        for found in (dry, report):
-            assert (found.exit_code, outcomes(found, target.group)) == (3, {PositionOutcome.HAS_MEMBERS})
-        assert (target.offsets(), target.offsets(other)) == ({0: 1}, {0: 4, 1: 5, 2: 6})
-    assert target.apply(END, END, END).exit_code == 0
-    with member(target.broker, target.group, target.topic, protocol):
-        back = target.roll_back()
-        assert outcomes(back, target.group) == {PositionOutcome.HAS_MEMBERS}
-        assert (target.offsets(), target.offsets(other)) == ({0: END, 1: END, 2: END}, {})
-    assert target.roll_back().exit_code == 0
-    assert target.offsets() == {0: 1}
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("target", BROKERS, indirect=True)
-def test_metadata_are_kept_whole_or_named(target: Target) -> None:
-    longest = f"{target.group}-longest"
-    wanted = [one._replace(metadata="ü\0" + "m" * 4000) for one in target.wanted(1, 2, 3)]
-    too_long = [*wanted[:2], wanted[2]._replace(metadata="x" * 4097)]
-    report = target.apply(1, 1, 1, others={longest: too_long, f"{longest}-2": wanted})
-    assert outcomes(report, target.group) == outcomes(report, f"{longest}-2") == {PositionOutcome.SET}
-    assert target.positions(f"{longest}-2") == {
-        one.place: GroupPosition(offset=one.offset, metadata=one.metadata) for one in wanted
-    }
-    assert [one.outcome for one in of(report, longest).positions] == [
-        PositionOutcome.SET,
-        PositionOutcome.SET,
-        PositionOutcome.NOT_SET,
-    ]
-    assert "OFFSET_METADATA_TOO_LARGE (12); raise the brokers' offset.metadata.max.bytes" in str(
-        of(report, longest).error
-    )
 
 
 @pytest.mark.sampled(1)

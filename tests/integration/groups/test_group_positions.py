@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -273,20 +272,6 @@ def test_the_archived_topic_is_what_java_reads(
     assert snapshot_facts(site) == []
 
 
-@pytest.mark.parametrize(("groups", "facts_expected"), [("auto", 1), ("off", 0)])
-def test_the_topic_is_left_out(
-    broker_41: Broker, topic: str, site: ArchiveSite, groups: str, facts_expected: int
-) -> None:
-    create_topic(broker_41.bootstrap, topic)
-    commit(broker_41, topic, ClientPartition(topic, 0, 3))
-    config = site.config(broker_41.bootstrap, [topic])
-    config["topics"]["exclude"] = ["__.*"]
-    config["backup"]["groups"] = groups
-    run_backup(ArchiverConfig.model_validate(config), lambda _: None)
-    assert not archived_offsets_topic(site)
-    assert len(snapshot_facts(site)) == facts_expected
-
-
 def deny(kind: ResourceType, name: str, operation: AclOperation) -> Sequence[AclBinding]:
     """Of this thing alone; one that has any rule needs another that allows the rest."""
     everything = (kind, name, ResourcePatternType.LITERAL)
@@ -335,42 +320,4 @@ def test_auto_goes_by_what_may_be_read(new_broker: StartBroker, topic: str, site
         puts = instance.total("archiver_puts_total", topic=OFFSETS_TOPIC)
         eventually(lambda: instance.total("archiver_puts_total", topic=OFFSETS_TOPIC) > puts + 1)
         assert len(snapshot_facts(site)) == count  # one way or the other
-        assert instance.stop() == 0
-
-
-def test_our_own_commits_feed_the_topic_no_faster_than_age(
-    new_broker: StartBroker, topic: str, site: ArchiveSite
-) -> None:
-    broker = new_broker()
-    create_topic(broker.bootstrap, topic)
-    produce_values(broker.bootstrap, topic, [b"v"])
-    config = service_config(site, broker.bootstrap, topic, groups="auto")  # no group has committed yet: it will come
-    config["backup"]["segment"] = {"age": "3s", "records": 1}  # each record is durable at once, and could be committed
-
-    def records() -> int:
-        async def body(client: KafkaClient) -> int:
-            offsets = await client.offsets([(OFFSETS_TOPIC, number) for number in range(4)])
-            return sum(one.high_watermark for one in offsets.values())
-
-        return with_client(broker.bootstrap, body)
-
-    with running(site, config) as instance:
-
-        def puts() -> float:
-            return instance.total("archiver_puts_total", topic=OFFSETS_TOPIC)
-
-        seen, since_s = 0.0, time.monotonic()
-
-        def rests() -> bool:
-            nonlocal seen, since_s
-            if puts() != seen:
-                seen, since_s = puts(), time.monotonic()
-            return seen > 0 and time.monotonic() - since_s > 1.8
-
-        eventually(rests, "a commit each second feeds itself")  # after what joining the group has written
-        puts_before, records_before, begun_s = puts(), records(), time.monotonic()
-        eventually(lambda: puts() >= puts_before + 3)
-        seconds = time.monotonic() - begun_s
-        assert seconds >= 2 * 3 * 0.9  # the first of the three may have been due at once
-        assert records() - records_before <= seconds / 3 + 2  # a commit is one record: only one partition moves
         assert instance.stop() == 0

@@ -14,10 +14,10 @@ import archiver.spark.restore
 from archiver.cli.main import main
 from archiver.errors import KafkaTemporaryError
 from archiver.kafka.groups.group_positions import positions_of
-from tests.integration.groups.test_group_positions import commit, member
+from tests.integration.groups.test_group_positions import commit
 from tests.support.brokers import Broker
 from tests.support.foreign_reader import keys_in, s3_client
-from tests.support.kafka_topics import create_topic, delete_topic, produce_values, with_client
+from tests.support.kafka_topics import create_topic, produce_values, with_client
 from tests.support.round_trip import ArchiveSite
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(120)]
@@ -147,24 +147,6 @@ def test_groups_are_set_once_and_run_on(stage: Stage) -> None:
     assert (outcomes(rerun)[stage.early], rerun.told) == ({"ran on"}, "")
 
 
-def test_a_topic_that_was_gone_when_the_newest_snapshot_was_taken(stage: Stage) -> None:
-    """The last snapshot that has positions in it tells where the groups stood; what was committed meanwhile elsewhere does not matter."""
-    late = f"{stage.topic}.other"
-    stage.site.back_up_with(stage.broker.bootstrap, late, groups="snapshot")
-    delete_topic(stage.broker.bootstrap, stage.topic)
-    for at in range(2):
-        commit(stage.broker, stage.early, ClientPartition(late, 0, at))
-        stage.site.back_up_with(stage.broker.bootstrap, late, groups="snapshot")
-    planned = stage.restore("--dry-run")
-    assert (planned.exit_code, stage.offsets(stage.early)) == (0, {})
-    counts = {one["group"]: one["positions"] for one in planned.result["groups"]}
-    assert counts == {stage.early: 1, stage.within: 3, stage.elsewhere: 0}
-    done = stage.restore()
-    assert (done.exit_code, stage.offsets(stage.early), stage.offsets(stage.within)) == (0, EARLY, WITHIN)
-    again = stage.apply()
-    assert (again.exit_code, outcomes(again)[stage.within]) == (0, {"set by an earlier run"})
-
-
 def test_what_cannot_be_is_refused_before_anything_is_changed(
     broker_41: Broker, topic: str, site: ArchiveSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,36 +172,6 @@ def test_what_cannot_be_is_refused_before_anything_is_changed(
     refused("--groups", "--groups", "(")
     done = stage.run("restore", *stage.files, "--rename-group", "a=b")
     assert (done.exit_code, "--rename-group: goes with --groups" in done.told) == (2, True)
-
-
-def test_a_dry_run_counts_groups_and_changes_nothing(stage: Stage) -> None:
-    keys = keys_in(stage.site.bucket)
-    renamed = ("--rename-group", f"{stage.elsewhere}=x-{stage.elsewhere}")
-    with member(stage.broker, stage.early, stage.topic):
-        done = stage.restore("--dry-run", *renamed)
-    assert done.exit_code == 3
-    rows = {row.pop("group"): row for row in done.result["groups"]}
-    elsewhere = {"topic not restored": 1}
-    plain = {"has_members": False, "takes_positions": True, "removed": []}
-    assert rows == {
-        stage.early: {
-            **plain,
-            "archived_group": stage.early,
-            "positions": 1,
-            "not_set": elsewhere,
-            "has_members": True,
-        },
-        stage.within: {**plain, "archived_group": stage.within, "positions": 3, "not_set": {}},
-        f"x-{stage.elsewhere}": {**plain, "archived_group": stage.elsewhere, "positions": 0, "not_set": elsewhere},
-    }
-    left = (
-        f"group {stage.early} would not be set as a whole: 1 position: topic not restored; it has members on the target"
-    )
-    assert (left in done.told, len(done.told.splitlines())) == (True, 1)
-    assert (stage.has_target(), keys_in(stage.site.bucket)) == (False, keys)
-    none = stage.restore("--dry-run", "--groups", "no-such-group")
-    assert (none.exit_code, none.result["groups"]) == (3, [])
-    assert "no group that --groups matches has an archived position; none would be set" in none.told
 
 
 def test_a_restore_that_is_not_whole_sets_no_group(stage: Stage) -> None:

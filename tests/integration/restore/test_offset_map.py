@@ -1,6 +1,5 @@
 """Every source offset is where the offset map says, by what Kafka's own Java reads there; whatever came between."""
 
-import asyncio
 import random
 import uuid
 from bisect import bisect_left
@@ -16,8 +15,6 @@ import archiver.restore.fill.partition_map
 import archiver.restore.fill.partition_restore
 from archiver.archive.restores.offset_map import OffsetMap, decode_offset_map
 from archiver.cli.restore_report import topic_row
-from archiver.codec.selection import TopicSelection
-from archiver.kafka.topics.admin import KafkaAdmin
 from archiver.restore.plan.claim_stream import ClaimStream
 from archiver.restore.report.restore_report import RestoreResult
 from archiver.upkeep.object_check import Level
@@ -25,7 +22,7 @@ from tests.support.brokers import Broker
 from tests.support.examples import ExampleWriter, Kind, until_compacted, until_stable
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
-from tests.support.kafka_topics import create_topic, settings_of
+from tests.support.kafka_topics import create_topic
 from tests.support.produce_doubles import Killed
 from tests.support.records import Rec, generate
 from tests.support.round_trip import KEEP_ALL, ArchiveSite
@@ -110,32 +107,6 @@ def test_records_are_where_the_map_says(
         assert found[partition].facts.source_next == positions[partition]
         prove(found[partition], records, target[partition])
     assert site.verify(broker.bootstrap, [topic], Level.RECORDS).problems == []
-
-
-def test_what_was_not_wanted_lies_in_holes(
-    broker_41: Broker, topic: str, site: ArchiveSite, source: Source, java_oracle: JavaOracle
-) -> None:
-    site.back_up(broker_41.bootstrap, source.topic, records=50)
-    times = sorted(record.timestamp for record in source.records[1])
-    window = TopicSelection(
-        offsets={0: (60, 200), 1: (0, 2**62)}, from_ms=times[len(times) // 4], until_ms=times[len(times) // 2]
-    )
-    result = site.restore(broker_41.bootstrap, rename=[f"{source.topic}={topic}"], wanted=window)
-    found = maps_of(site, result)
-    target = java_oracle.consume(broker_41.bootstrap, topic).records
-    for partition, records in source.records.items():
-        selection = window.of(partition)
-        wanted = [
-            record
-            for record in records
-            if selection is not None
-            and selection.first_offset <= record.offset <= selection.last_offset
-            and selection.has(record.timestamp)
-        ]
-        assert (len(wanted) > 10) == (partition < 2)
-        prove(found[partition], wanted, target[partition])
-    assert found[0].facts.source_next == 201
-    assert (found[2].facts.source_next, found[2].facts.runs) == (0, 0)
 
 
 def test_what_was_damaged_lies_in_a_hole(
@@ -230,19 +201,3 @@ def test_a_map_that_is_gone_is_made_anew(
     for partition, found in before.items():
         assert after[partition].facts == found.facts
         assert after[partition].sources.tolist() == found.sources.tolist()
-
-
-def test_a_target_that_is_made_again_has_a_map_of_its_own(
-    broker_41: Broker, topic: str, site: ArchiveSite, source: Source
-) -> None:
-    site.back_up(broker_41.bootstrap, source.topic)
-    rename = [f"{source.topic}={topic}"]
-    one = maps_of(site, site.restore(broker_41.bootstrap, rename=rename, restore_id="mine"))[0]
-    asyncio.run(KafkaAdmin(settings_of(broker_41.bootstrap)).delete_topic(topic))
-    other = maps_of(site, site.restore(broker_41.bootstrap, rename=rename, restore_id="mine"))[0]
-    assert one.facts.target_topic_id != other.facts.target_topic_id
-    assert replace(one.facts, target_topic_id="") == replace(other.facts, target_topic_id="")
-    folder = f"control/restores/mine/{topic}/0/offsets/"
-    assert keys_in(site.bucket, folder) == sorted(
-        f"{folder}{found.facts.target_topic_id}.avro" for found in (one, other)
-    )

@@ -192,22 +192,6 @@ def test_what_comes_while_the_archive_is_read_is_seen(
     assert (id_of(broker_41, topic), log_of(broker_41, topic)) == (before, (0, 11))
 
 
-def test_a_topic_that_comes_meanwhile_is_not_purged_unread(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archived(broker_41, topic, site, records_of(10))
-    prepare = archiver.restore.targets.targets.Targets.prepare
-
-    async def come_and_prepare(self: Any, client: KafkaClient, names: Sequence[str], *more: Any) -> Any:  # noqa: ANN401
-        await asyncio.to_thread(foreign_topic, broker_41, f"{topic}.back", 7)
-        return await prepare(self, client, names, *more)
-
-    monkeypatch.setattr(archiver.restore.targets.targets.Targets, "prepare", come_and_prepare)
-    with pytest.raises(TargetError, match="it was not there when the restore began"):
-        restored(site, broker_41, topic, existing=Existing.PURGE)
-    assert log_of(broker_41, f"{topic}.back") == (0, 7)
-
-
 def test_only_some_of_it_in_its_own_place(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     """All of it is archived, so what is left out is still there."""
     archived(broker_41, topic, site, records_of(60))
@@ -327,23 +311,6 @@ def test_a_topic_that_takes_its_place_meanwhile_is_not_purged(
     with pytest.raises(TargetError, match="it was not there when the restore began"):
         restored(site, broker_41, topic, existing=Existing.PURGE)
     assert log_of(broker_41, f"{topic}.back") == (0, 50)
-
-
-def test_a_topic_that_somebody_writes_to_is_not_purged(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archived(broker_41, topic, site, records_of(10))
-    foreign_topic(broker_41, f"{topic}.back", 7)
-    noted = RestoreNotes.note_replaced
-
-    def write_and_note(*arguments: Any) -> None:  # noqa: ANN401
-        write(broker_41, f"{topic}.back", records_of(3))
-        noted(*arguments)
-
-    monkeypatch.setattr(RestoreNotes, "note_replaced", write_and_note)
-    with pytest.raises(TargetError, match="3 records came since it was looked at; stop its producers"):
-        restored(site, broker_41, topic, existing=Existing.PURGE)
-    assert log_of(broker_41, f"{topic}.back") == (0, 10)
 
 
 def test_what_was_aborted_is_nothing_that_could_be_lost(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

@@ -17,7 +17,7 @@ import archiver.spark.restore_job
 from archiver.archive.format.control import append_fact
 from archiver.archive.format.handle import Archive
 from archiver.cli.main import main
-from archiver.errors import StoreError, TargetError, TemporaryError
+from archiver.errors import StoreError, TargetError
 from archiver.kafka.brokers.cluster import Refusal
 from archiver.kafka.topics.admin import KafkaAdmin
 from archiver.kafka.topics.deletion import delete_topics_by_id
@@ -122,19 +122,6 @@ def test_what_cannot_be_purged_any_more_leaves_the_others_whole(
     assert id_of(broker_41, four[-1]) == last_id
     assert restore(site, broker_41, topic, capsys)[0] == 0
     assert [log_of(broker_41, name) for name in four] == [(0, 10)] * 4
-
-
-def test_when_one_cannot_be_filled_no_more_are_purged(
-    broker_41: Broker, topic: str, site: ArchiveSite, four: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Capsys
-) -> None:
-    def fail(*_: object) -> None:
-        raise TemporaryError("the brokers take nothing")
-
-    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", fail)
-    code, _, said = restore(site, broker_41, topic, capsys)
-    assert code == 4
-    assert "the brokers take nothing" in said
-    assert [log_of(broker_41, name) for name in four] == [(0, 0)] + [(0, 7)] * 3
 
 
 def test_who_may_not_put_notes_learns_it_before_a_topic_is_gone(

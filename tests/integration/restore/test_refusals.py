@@ -130,7 +130,7 @@ def test_a_quota_of_changes_holds_a_purge_up_and_does_not_end_it(
         create_topic(broker.bootstrap, f"{name}.back", 5, KEPT)
         write(broker, f"{name}.back", records_of(7, mark=b"theirs"))
     quota = (
-        f"--bootstrap-server {broker.bootstrap} --alter --add-config controller_mutation_rate=5 --entity-type clients"
+        f"--bootstrap-server {broker.bootstrap} --alter --add-config controller_mutation_rate=10 --entity-type clients"
     )
     java = ["java", "-cp", f"{fetch_kafka(KAFKA_41, CACHE)}/*", "kafka.admin.ConfigCommand", *quota.split()]
     subprocess.run([*java, "--entity-default"], capture_output=True, timeout=60, check=True)

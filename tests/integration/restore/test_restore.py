@@ -18,7 +18,6 @@ import archiver.restore.fill.sending
 import archiver.spark.repartition
 import archiver.spark.restore_job
 from archiver.codec.selection import TopicSelection
-from archiver.config.model import StorageConfig
 from archiver.errors import KafkaError, KafkaTemporaryError, UsageError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.records.produce import ProduceAnswer, ProduceOutcome, ProducerIdentity, init_producer_id, produce
@@ -28,9 +27,7 @@ from archiver.restore.fill.partition_restore import run_task
 from archiver.restore.plan.request import Retention
 from archiver.restore.plan.task import RestoreTask, TaskReport
 from archiver.restore.report.restore_report import RestoreResult
-from archiver.store.s3 import open_store
 from tests.support.brokers import Broker, StartBroker
-from tests.support.bucket_archive import put_false_entry
 from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import (
@@ -87,21 +84,6 @@ def configs_of(broker: Broker, topic: str, *, own: bool = False) -> dict[str, st
 # --- what is created
 
 
-def test_partitions_and_names_are_kept(broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle) -> None:
-    names = [f"{topic}.{name}" for name in ("one", "two", "other")]
-    written = [fill(broker, name, sizes) for name, sizes in zip(names, ([30, 0, 250, 0], [5], [5]), strict=True)]
-    site.back_up(broker.bootstrap, f"{topic}[.].*", records=100)
-    result = site.restore(
-        broker.bootstrap, topics=rf"{topic}\.(one|two)", rename=[f"{name}={name}.b" for name in names[:2]]
-    )
-    assert [(one.source, one.target, len(one.partitions)) for one in result.topics] == [
-        (names[0], f"{names[0]}.b", 4),
-        (names[1], f"{names[1]}.b", 1),
-    ]
-    assert on_target(java_oracle, broker, f"{names[0]}.b") == written[0]
-    assert on_target(java_oracle, broker, f"{names[1]}.b") == written[1]
-
-
 def test_configs_while_it_fills_and_afterwards(
     broker: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, java_oracle: JavaOracle
 ) -> None:
@@ -153,16 +135,6 @@ def test_large_records_pass_where_the_broker_allows_less(
     (restored,) = site.restore(broker.bootstrap, rename=[f"{topic}={topic}.back"]).topics
     assert [one.error for one in restored.errors] == []
     assert on_target(java_oracle, broker, f"{topic}.back") == {0: [record]}
-
-
-def test_a_recreated_topic_comes_back_as_it_was_last(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    archived(broker_41, topic, site, [40])
-    asyncio.run(KafkaAdmin(settings_of(broker_41.bootstrap)).delete_topic(topic))
-    written = archived(broker_41, topic, site, [7, 3])
-    site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"])
-    assert on_target(java_oracle, broker_41, f"{topic}.back") == written
 
 
 # --- what is refused
@@ -271,23 +243,6 @@ def test_partitions_that_a_finished_target_got_since_are_the_users(
         for one in site.restore(broker_41.bootstrap, reads_again=True, **request).topics
     ]
     assert done == [(20, (), True)] * 2
-
-
-def test_a_record_written_before_the_fill_is_a_strangers(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the look at the empty target and the first record of a partition there is time."""
-    archived(broker_41, topic, site, [50, 50])
-
-    def intrude_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
-        foreign = [Rec(0, NOW_MS, 0, b"k", b"foreign", ())]
-        produce_raw(broker_41.bootstrap, f"{topic}.back", [encode(batch_of(foreign))], 1)
-        return run_here(spark, tasks, run_task)
-
-    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", intrude_and_run)
-    partitions = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics[0].partitions
-    assert [one.exit_code for one in partitions] == [0, 3]
-    assert "someone else wrote" in partitions[1].error
 
 
 def test_a_restore_goes_on_where_it_was_cut(
@@ -444,100 +399,6 @@ def test_what_was_refused_comes_back_when_it_is_mended(
     assert [(one.records, one.already_there) for one in restored.partitions] == [(280, 0), (120, 120)]
     found = on_target(java_oracle, broker_41, f"{topic}.back")
     assert (found[0][:250], len(found[0]), found[1]) == (written[0], 280, written[1])
-
-
-def test_an_index_that_lies_makes_no_restore_incomplete(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One PUT under control/index/: it took two of the three objects out of the plan. What only reading shows, ends it."""
-    written = archived(broker_41, topic, site, [250, 120])
-    store = open_store(StorageConfig(url=site.bucket.url, endpoint=site.bucket.s3.endpoint))
-    first = keys_in(site.bucket, f"topics/{topic}/partition=0/")[0]
-    put_false_entry(store, first, next=250)
-    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
-    assert restored.errors == ()
-    assert on_target(java_oracle, broker_41, f"{topic}.back") == written
-    assert f"the index of facts is false of 1 object, the first is {first};" in caplog.text
-
-    put_false_entry(store, first, max_timestamp=2**62)
-    rename = [f"{topic}={topic}.more"]
-    (refused,) = site.restore(broker_41.bootstrap, topics=topic, rename=rename, restore_id="r-1").topics
-    assert [(one.partition, one.exit_code) for one in refused.errors] == [(0, 3)]
-    assert f"{first}: max-timestamp is " in refused.errors[0].error
-    assert "delete control/index/" in refused.errors[0].error
-    store.delete([item.key for item in store.list("control/index/")])
-    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.whole"]).topics
-    assert restored.errors == ()
-    assert on_target(java_oracle, broker_41, f"{topic}.whole") == written
-
-
-def test_objects_that_are_gone_at_the_end_are_missed(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    """No gap shows them: the last ones of a partition, and all of another."""
-    written = archived(broker_41, topic, site, [250, 120, 80])
-    client = s3_client(site.bucket)
-    for key in (
-        *keys_in(site.bucket, f"topics/{topic}/partition=0/")[2:],
-        *keys_in(site.bucket, f"topics/{topic}/partition=1/"),
-    ):
-        client.delete_object(Bucket=site.bucket.name, Key=key)
-    (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"]).topics
-    errors = {one.partition: one.error for one in restored.errors}
-    assert errors.keys() == {0, 1}
-    assert f"{topic}-0: offsets 200-249 are missing from the archive" in errors[0]
-    assert f"{topic}-1: offsets 0-119 are missing from the archive" in errors[1]
-    wanted = TopicSelection(offsets={0: (0, 199), 2: (0, 10**6)})  # all of that is there
-    requests: list[dict[str, Any]] = [{"skips_damage": True}, {"wanted": wanted}]
-    for number, asked in enumerate(requests):
-        target = f"{topic}.rest{number}"
-        (restored,) = site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={target}"], **asked).topics
-        assert restored.errors == ()
-        assert [bool(one.missing) for one in restored.partitions] == [not number, not number, False]
-        found = on_target(java_oracle, broker_41, target)
-        assert found == {0: written[0][:200], 1: [], 2: written[2]}
-
-
-def test_an_object_that_goes_during_the_restore_is_named(
-    broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archived(broker_41, topic, site, [300])
-    key = keys_in(site.bucket, f"topics/{topic}/")[2]
-
-    def delete_and_run(spark: object, tasks: Sequence[RestoreTask], *_: object) -> list[TaskReport]:
-        s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
-        return run_here(spark, tasks, run_task)
-
-    monkeypatch.setattr(archiver.spark.restore_job, "run_on_spark", delete_and_run)
-    (restored,) = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.back"]).topics
-    (wrong,) = restored.errors
-    assert (wrong.exit_code, key in wrong.error) == (3, True)
-    assert "another --id" in wrong.error  # this one goes on as it was planned
-
-
-def test_a_restore_goes_on_with_its_plan_when_the_archive_has_grown(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A backup beside it goes on archiving."""
-    written = archived(broker_41, topic, site, [100])
-    rename = [f"{topic}={topic}.back"]
-
-    async def dies(*_: object) -> ProduceAnswer:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(archiver.restore.fill.sending, "produce", dies)
-        with pytest.raises(Killed):
-            site.restore(broker_41.bootstrap, rename=rename)
-    produce_raw(broker_41.bootstrap, topic, [encode(batch_of(generate(1, 30)))])
-    site.back_up(broker_41.bootstrap, topic)
-    (restored,) = site.restore(broker_41.bootstrap, rename=rename).topics
-    assert (restored.errors, restored.records) == ((), 100)
-    assert on_target(java_oracle, broker_41, f"{topic}.back") == written
-    # Another target is planned again.
-    asyncio.run(KafkaAdmin(settings_of(broker_41.bootstrap)).delete_topic(f"{topic}.back"))
-    (restored,) = site.restore(broker_41.bootstrap, rename=rename).topics
-    assert (restored.errors, restored.records) == ((), 130)
 
 
 def test_one_id_is_one_restore(broker_41: Broker, topic: str, site: ArchiveSite) -> None:

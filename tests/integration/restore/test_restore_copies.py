@@ -7,10 +7,9 @@ import pytest
 
 import archiver.restore.fill.sending
 from archiver.restore.plan.request import Existing
-from archiver.upkeep.object_check import Level
 from tests.support.brokers import Broker
 from tests.support.copied_topic import complete_copy, copy_partition, move_to_copy, put_role_entry
-from tests.support.foreign_reader import keys_in, s3_client
+from tests.support.foreign_reader import keys_in
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic
 from tests.support.produce_doubles import Killed, MortalProduce
@@ -123,17 +122,3 @@ def test_a_topic_may_be_purged_that_a_copy_has(compacted: Compacted, java_oracle
     (restored,) = site.restore(bootstrap, topics=topic, existing=Existing.PURGE, **EVERY).topics
     assert restored.errors == ()
     assert dict(java_oracle.consume(bootstrap, topic).records) == compacted.rows
-
-
-def test_copies_are_verified_record_by_record_and_against_kafka(compacted: Compacted) -> None:
-    site, bootstrap, topic = compacted.site, compacted.broker.bootstrap, compacted.topic
-    found = site.verify(bootstrap, [topic], Level.RECORDS, against_kafka=True)
-    assert found.problems == []
-    assert (found.checked, found.compared, found.errors) == (8, 200, [])
-    key = keys_in(site.bucket, f"compacted/a/topics/{topic}/partition=1/")[1]
-    client = s3_client(site.bucket)
-    broken = client.get_object(Bucket=site.bucket.name, Key=key)
-    body = bytearray(broken["Body"].read())
-    body[-40] ^= 1
-    client.put_object(Bucket=site.bucket.name, Key=key, Body=bytes(body), Metadata=broken["Metadata"])
-    assert any(key in one for one in site.verify(bootstrap, [topic], Level.RECORDS).problems)

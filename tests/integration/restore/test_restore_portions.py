@@ -129,17 +129,3 @@ def test_topic_note_that_cannot_be_read_ends_the_restore_before_any_change(
     assert there == {}
     assert keys_in(site.bucket, "control/restores/") == []
     assert_way_on(lines[-1], lines[-1].split()[1])
-
-
-def test_the_id_is_told_first(
-    broker_41: Broker,
-    topic: str,
-    site: ArchiveSite,
-    names: dict[str, Partitions],
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert names
-    code, found, _ = restore(site, broker_41, topic, capsys)
-    assert code == 0
-    assert caplog.messages[0].startswith(f"restore {found['id']}: ")

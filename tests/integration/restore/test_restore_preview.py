@@ -119,27 +119,6 @@ def test_a_topic_without_an_object_is_not_called_verified(broker_41: Broker, top
     assert "nothing chosen" in said[1]
 
 
-def test_a_restore_that_brings_back_no_record_does_not_end_with_0(
-    broker_41: Broker, topic: str, site: ArchiveSite
-) -> None:
-    create_topic(broker_41.bootstrap, topic, 2, KEEP_ALL)
-    produce_values(broker_41.bootstrap, topic, [b"one"])
-    site.back_up(broker_41.bootstrap, topic)
-    site.write_config(broker_41.bootstrap)
-    config, target = str(site.folder / "archive.yaml"), str(site.write_target(broker_41.bootstrap))
-    command = ["restore", "-c", config, "--target", target, "--rename", f"{topic}={topic}.back", "--format", "json"]
-    problem = (
-        f"no record is restored of {topic}: what was asked for (partitions, offsets, times, --where, --latest-per-key)"
-        " takes none"
-    )
-    for further in ["--dry-run"], [], []:  # again: it is finished then
-        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-            code = main([*command, "--from", "2100-01-01T00:00:00Z", *further])
-        assert code == 3, err.getvalue()
-        assert json.loads(out.getvalue())["problems"] == [problem]
-        assert f"archiver: {problem}" in err.getvalue()
-
-
 def said_by(command: list[str]) -> list[str]:
     """What the command prints, in this process."""
     with contextlib.redirect_stdout(io.StringIO()) as out:

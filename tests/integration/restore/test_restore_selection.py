@@ -151,18 +151,3 @@ def test_damage_is_skipped_only_when_asked_and_told_exactly(
     assert [one.records for one in again.partitions] == [170, 170, 200]
     assert keys[0][2] in again.partitions[0].missing[0]
     assert dict(java_oracle.consume(broker_41.bootstrap, target).records) == expected
-
-
-def test_a_restore_keeps_to_its_rate(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
-    """Many small partitions, each a single batch, keep to it as well as a large one."""
-    create_topic(broker_41.bootstrap, topic, 11, KEEP_ALL)
-    rng = random.Random(1)
-    rows = [Rec(at, NOW_MS, 0, None, rng.randbytes(1000)) for at in range(50)]
-    for partition in (*range(10), *[10] * 10):
-        produce_raw(broker_41.bootstrap, topic, [encode(batch_of(rows))], partition)
-    site.back_up(broker_41.bootstrap, topic)
-    slow = site.restore(broker_41.bootstrap, rename=[f"{topic}={topic}.slow"], rate_bytes=500_000, batch_bytes=50_000)
-    *small, large = slow.topics[0].partitions
-    assert slow.topics[0].records == 1000
-    assert large.seconds > 0.9  # half a MB that no codec makes smaller
-    assert sum(one.seconds for one in small) > 0.9

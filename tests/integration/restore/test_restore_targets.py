@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,6 @@ import archiver.restore.fill.partition_restore
 import archiver.restore.fill.sending
 import archiver.restore.targets.targets
 import archiver.spark.restore_job
-from archiver.archive.segments.record_counts import Count
 from archiver.codec.selection import TopicSelection
 from archiver.errors import TargetError
 from archiver.kafka.brokers.client import KafkaClient
@@ -26,7 +24,7 @@ from archiver.kafka.topics.deletion import delete_topics_by_id
 from archiver.restore.fill.partition_restore import run_task
 from archiver.restore.plan.claim_stream import ClaimStream
 from archiver.restore.plan.claims import Contents, PartitionClaim
-from archiver.restore.plan.request import Existing, Retention
+from archiver.restore.plan.request import Existing
 from archiver.restore.plan.restore_notes import RestoreNotes
 from archiver.restore.plan.restore_plan import FILL_CONFIGS
 from archiver.restore.plan.task import RestoreTask, TaskReport
@@ -38,7 +36,7 @@ from tests.support.foreign_reader import keys_in, s3_client
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_topics import create_topic, delete_topic, producer_of, settings_of, with_client
-from tests.support.produce_doubles import Killed, MeetingProduce
+from tests.support.produce_doubles import Killed
 from tests.support.records import NOW_MS, Rec
 from tests.support.round_trip import KEEP_ALL, ArchiveSite, run_here
 from tests.support.target_topics import (
@@ -124,27 +122,6 @@ def test_replicas_and_configs_are_there_before_the_first_record(
         assert {len(row.replicas) for row in found[f"{topic}.empty"].partitions} == {1}
 
 
-def test_retention_comes_back_when_asked_for_and_what_it_costs_is_told(
-    broker_41: Broker, eager_broker: KafkaBroker, topic: str, site: ArchiveSite
-) -> None:
-    now_ms = time.time_ns() // 1_000_000
-    old, new = records_of(40), records_of(30, first_ms=now_ms)
-    archived(broker_41, topic, site, old, new, retention_ms="3600000", retention_bytes="500")
-    kept = restored(site, eager_broker, topic)
-    assert (kept.finish.expiring, kept.finish.retention) == (None, "")
-    assert kept.retention_command.endswith("--add-config retention.bytes=500,retention.ms=3600000")
-    delete_topic(eager_broker.bootstrap, f"{topic}.back")
-
-    report = restored(site, eager_broker, topic, retention=Retention.ARCHIVED)
-    assert (report.finish.expiring, report.finish.retention) == (
-        Count(40, 40),
-        "retention.ms=3600000,retention.bytes=500",
-    )
-    assert (report.retention_command, report.errors, report.finish.oversized) == ("", (), 2)
-    until(lambda: log_of(eager_broker, f"{topic}.back", 0) == (40, 40))  # as was told
-    assert log_of(eager_broker, f"{topic}.back", 1) == (0, 30)
-
-
 # --- behind the records of others
 
 
@@ -167,39 +144,6 @@ def test_records_go_behind_those_of_others(
     assert [one.already_there for one in again.partitions] == [120, 0, 30]
     assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
     assert configs_of(broker, f"{topic}.back") == before
-
-
-@pytest.mark.parametrize("has_finished", [True, False])
-def test_records_are_not_appended_again_when_the_claims_are_lost(
-    broker: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, has_finished: bool
-) -> None:
-    """As after a sweep that was stopped, or where somebody deleted notes."""
-    ours = archived(broker, topic, site, records_of(12), [], records_of(3))
-    there = foreign_topic(broker, f"{topic}.back", 7, 0, 10)
-    appended(site, broker, topic)
-    notes = keys_in(site.bucket, "control/restores/")
-    for key in notes:
-        if "/plan/" not in key and not (has_finished and "/finished/" in key):
-            s3_client(site.bucket).delete_object(Bucket=site.bucket.name, Key=key)
-    problems = refused(site, broker, topic, existing=Existing.APPEND)
-    assert [one.partition(" since restore ")[0] for one in problems] == [
-        f"target topic {topic}.back has grown in partition {number}" for number in (0, 2)
-    ]
-    assert on_target(java_oracle, broker, f"{topic}.back") == behind(there, ours)
-
-
-def test_two_runs_at_once_go_behind_once(
-    broker_41: Broker, topic: str, site: ArchiveSite, java_oracle: JavaOracle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = archived(broker_41, topic, site, records_of(2000))
-    there = foreign_topic(broker_41, f"{topic}.back", 33)
-    meeting = MeetingProduce(2)
-    monkeypatch.setattr(archiver.restore.fill.sending, "produce", meeting)
-    with ThreadPoolExecutor(2) as pool:
-        reports = list(pool.map(lambda _: appended(site, broker_41, topic, batch_bytes=2000), range(2)))
-    assert [report.errors for report in reports] == [(), ()]
-    assert len(meeting.senders) == 2
-    assert on_target(java_oracle, broker_41, f"{topic}.back") == behind(there, ours)
 
 
 def test_an_open_transaction_is_refused(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
@@ -261,9 +205,6 @@ def test_who_else_writes_behind_is_noticed(
         assert log_of(broker_41, f"{topic}.back") == (0, 11)  # nothing of ours went there
 
 
-# --- what an existing topic would eat, change or refuse
-
-
 # --- never a silent loss
 
 
@@ -286,20 +227,6 @@ def test_a_compacted_target_with_an_eager_cleaner(
         return len(on_target(java_oracle, eager_broker, f"{topic}.other")[0]) < 100
 
     until(was_cleaned)
-    assert on_target(java_oracle, eager_broker, f"{topic}.back") == ours
-
-
-def test_a_target_with_one_minute_of_retention(
-    broker_41: Broker, eager_broker: KafkaBroker, topic: str, site: ArchiveSite, java_oracle: JavaOracle
-) -> None:
-    ours = archived(broker_41, topic, site, records_of(400), retention_ms="60000")
-    for name in ("back", "other"):
-        create_topic(eager_broker.bootstrap, f"{topic}.{name}", 1, KEEP_ALL | {"retention.ms": "60000"})
-    (problem,) = refused(site, eager_broker, topic, existing=Existing.APPEND)
-    assert "retention.ms=60000 would have the brokers delete 400 of the 400 records, which are older" in problem
-    assert restored(site, eager_broker, topic, batch_bytes=500).errors == ()
-    write(eager_broker, f"{topic}.other", records_of(10))
-    until(lambda: log_of(eager_broker, f"{topic}.other") == (10, 10))  # they are looked for, and deleted
     assert on_target(java_oracle, eager_broker, f"{topic}.back") == ours
 
 
@@ -429,48 +356,6 @@ def test_two_runs_at_once_purge_once(
     assert on_target(java_oracle, broker_41, f"{topic}.back") == ours
 
 
-def test_what_cannot_be_created_is_known_before_anything_is_purged(
-    broker_41: Broker, topic: str, site: ArchiveSite
-) -> None:
-    there, other = f"{topic}.there", f"{topic}.a_b"
-    for name in (topic, f"{topic}.1", f"{topic}.2"):
-        archived(broker_41, name, site, records_of(10))
-    foreign_topic(broker_41, there, 5)
-    create_topic(broker_41.bootstrap, other)  # a name that Kafka takes for the same as a.b
-    rename = [f"{topic}={there}", f"{topic}.1={topic}.new", f"{topic}.2={topic}.a.b"]
-    with pytest.raises(
-        TargetError, match=rf"a\.b could not be created.* existing topic: {other}; choose another name$"
-    ):
-        site.restore(broker_41.bootstrap, topics=f"{topic}.*", rename=rename, existing=Existing.PURGE)
-    assert log_of(broker_41, there) == (0, 5)
-    assert keys_in(site.bucket, "control/restores/") == []
-
-
-def test_a_default_that_cannot_be_had_stops_new_topics_alone(
-    new_broker: StartBroker, topic: str, site: ArchiveSite
-) -> None:
-    """A topic that is purged gets as many replicas as it had."""
-    broker = new_broker(**{"default.replication.factor": "3"})
-    archived(broker, topic, site, records_of(10))
-    (line,) = refused(site, broker, topic)
-    assert line.startswith(f"topic {topic}.back could not be created: INVALID_REPLICATION_FACTOR (38)")
-    assert line.endswith("fewer brokers are up than it needs; bring them back, or give --replication-factor")
-    foreign_topic(broker, f"{topic}.back", 5)
-    assert restored(site, broker, topic, existing=Existing.PURGE).records == 10
-    assert log_of(broker, f"{topic}.back") == (0, 10)
-
-
-def test_a_topic_that_brokers_make_themselves_is_not_made_for_them(
-    new_broker: StartBroker, topic: str, site: ArchiveSite
-) -> None:
-    fresh = new_broker()
-    archived(fresh, topic, site, records_of(10))
-    for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
-        with pytest.raises(TargetError, match=f"^target topic {name} is Kafka's own; restore under another name"):
-            site.restore(fresh.bootstrap, rename=[f"{topic}={name}"])
-    assert with_client(fresh.bootstrap, lambda client: client.describe_topics(None)).keys() == {topic}
-
-
 def test_what_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     """Kafka's own topics, and those that could not be made again, or not as whole as they were."""
     archived(broker_41, topic, site, records_of(60))
@@ -478,6 +363,9 @@ def test_what_is_not_purged(broker_41: Broker, topic: str, site: ArchiveSite) ->
     consumer = Consumer({"bootstrap.servers": broker_41.bootstrap, "group.id": topic})
     consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     consumer.close()
+    for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
+        with pytest.raises(TargetError, match=f"^target topic {name} is Kafka's own; restore under another name"):
+            site.restore(broker_41.bootstrap, rename=[f"{topic}={name}"])
     with pytest.raises(TargetError, match="__consumer_offsets is Kafka's own"):
         site.restore(broker_41.bootstrap, rename=[f"{topic}=__consumer_offsets"], existing=Existing.PURGE)
     (problem,) = refused(site, broker_41, topic, existing=Existing.PURGE, replication_factor=2)

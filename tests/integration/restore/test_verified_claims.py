@@ -22,7 +22,7 @@ from tests.support.cluster import cut_log
 from tests.support.java_oracle import JavaOracle
 from tests.support.kafka_topics import create_topic, recreate_topic, with_client
 from tests.support.produce_doubles import Killed
-from tests.support.round_trip import KEEP_ALL, ArchiveSite
+from tests.support.round_trip import ArchiveSite
 from tests.support.target_topics import (
     archived,
     configs_of,
@@ -45,7 +45,6 @@ FORGETFUL = {
     "producer.id.expiration.ms": "100",
     "log.cleaner.backoff.ms": "100",
 }
-OLD_KEEP_ALL = {name: value for name, value in KEEP_ALL.items() if "timestamp" not in name}
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,7 @@ import pytest
 
 from archiver.archive.notes.sweeps import read_last_report
 from archiver.archive.notes.swept import SweptPlace, read_swept
-from archiver.config.model import ArchiverConfig
-from archiver.spark.retention import run_retention
-from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
 from tests.support.brokers import Broker
-from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.kafka_topics import create_topic
 from tests.support.processes import end_of
 from tests.support.real_sweeps import DAY_MS, archive_of, cut, produce_aged, read_kept, start_sweep, sweep
@@ -74,25 +70,3 @@ def test_what_a_policy_denies_stays_and_the_rest_goes(broker_41: Broker, topic: 
     assert sweep(site, broker_41.bootstrap, topic, agreed=True).is_complete
     assert left_of(site, topic) == {0: [4], 1: [4]}
     assert read_swept(archive, topic)[SweptPlace(topic, 0, 1)].ranges == ((0, 4),)
-
-
-def test_a_listing_that_breaks_off_half_way_deletes_nothing_of_its_partition(
-    broker_41: Broker, topic: str, site: ArchiveSite
-) -> None:
-    archive_two_partitions(broker_41, topic, site, more=PAGE)
-    with FaultyS3(site.bucket.s3.endpoint) as proxy:
-        tree = site.config(broker_41.bootstrap, [topic]) | {"retention": {"grace": 0, "min-object-age": 0}}
-        tree |= {"storage": {**tree["storage"], "endpoint": proxy.endpoint}}
-        config = ArchiverConfig.model_validate(tree)
-        with proxy.failing(Fault.DENIED, "GET", naming="continuation-token="):
-            found = run_retention(config, SweepRequest(agreed=True))
-        (swept,) = found.plan.topics
-        assert [(one.partition, len(one.going), bool(one.error)) for one in swept.partitions] == [
-            (0, 4, False),
-            (1, 0, True),
-        ]
-        assert not found.is_complete
-        left = left_of(site, topic)
-        assert (left[0], len(left[1])) == ([4], PAGE + 5)
-        assert run_retention(config, SweepRequest(agreed=True)).is_complete
-    assert left_of(site, topic) == {0: [4], 1: [PAGE + 4]}

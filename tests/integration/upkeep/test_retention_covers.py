@@ -84,39 +84,6 @@ def archive_records(site: ArchiveSite, broker: Broker, topic: str) -> tuple[Path
     return path, originals
 
 
-@pytest.mark.parametrize(
-    ("end", "lost"), [(RECORDS + 1, None), (RECORDS, 5), (RECORDS + 1, 5)], ids=["behind", "missing", "both"]
-)
-def test_an_object_over_others_hides_none_that_is_there(
-    broker: Broker,
-    topic: str,
-    site: ArchiveSite,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    end: int,
-    lost: int | None,
-) -> None:
-    """It ends one offset behind them, or one of them is missing: only there it is read."""
-    path, originals = archive_records(site, broker, topic)
-    config = load_config(path)
-    archive = open_archive(config.storage)
-    false = put_cover(archive, tmp_path, topic, 0, end)
-    missing = range(0) if lost is None else range(lost * EACH, lost * EACH + EACH)
-    archive.store.delete([originals[nr] for nr in (lost,) if nr is not None])
-    offsets = [at for at in range(end) if at not in missing]
-    capsys.readouterr()
-    code = main(["cat", topic, "-c", str(path)])
-    told = capsys.readouterr()
-    assert (code, [json.loads(line)["offset"] for line in told.out.splitlines()]) == (3, offsets)
-    assert false in told.err
-    for level in (Level.LISTING, Level.RECORDS):
-        found = run_verify(config, level)
-        assert not found.is_whole
-        assert any(false in problem for problem in found.problems)
-    (done,) = restore(config, broker.bootstrap, topic, skips=True).topics
-    assert done.records == len(offsets)
-
-
 def test_one_record_over_900_hides_none_and_nothing_is_deleted(
     broker: Broker, topic: str, site: ArchiveSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -197,20 +197,6 @@ def test_without_a_role_log_what_lies_under_topics_is_read() -> None:
     assert (given(found), found.copies, found.notes) == (Given(all_of(HISTORY_OF_0, range(5)), set()), {}, ())
 
 
-def test_a_tail_joins_at_the_position_and_a_tail_that_begins_later_leaves_a_gap() -> None:
-    bench = Bench()
-    bench.copy("b", 4, [(0, 5)])
-    bench.copy("a", 1, [(0, 3), (3, 8), (8, 12)], told={3: {"last": 4}})  # at 5 and 6 are markers
-    bench.entry(5, holder=complete_copy("b", 4, 5, 7), replaced=complete_copy("a", 1, 3))
-    read = given(bench.find())
-    assert read == Given(all_of(place("b", 4), range(5)) | all_of(place("a", 1), range(7, 12)), set())
-    bench.store.delete([f"{place('a', 1)}{T}+0-{3:020}.data"])
-    assert given(bench.find()).missing == {7}
-    assert problems(bench.find()) == [
-        "t-0: offsets 7-7 are missing from the archive; bring their objects back from the bucket's versions"
-    ]
-
-
 def test_a_holder_that_lost_its_last_objects_has_a_gap_and_a_damaged_one_is_told() -> None:
     bench = Bench()
     keys = bench.copy("a", 1, [(0, 5), (5, 9)])
@@ -248,16 +234,6 @@ def test_nobody_holds() -> None:
     assert "no copy of this partition is complete" in problems(found, 1)[0]
 
 
-def test_a_later_partition_without_a_complete_copy_is_told() -> None:
-    bench = Bench()
-    bench.copy("a", 1, [(0, 5)])
-    bench.entry(2, holder=complete_copy("a", 1, 5))
-    bench.create("A", partitions=2)
-    found = bench.find()
-    assert problems(found) == []
-    assert "t-1: no copy of this partition is complete" in problems(found, 1)[0]
-
-
 def test_a_copy_whose_objects_show_expired_records_is_unsure_whatever_its_role_log_says() -> None:
     bench = Bench()
     _, second = bench.copy("a", 0, [(0, 10), (10, 20)])
@@ -267,15 +243,6 @@ def test_a_copy_whose_objects_show_expired_records_is_unsure_whatever_its_role_l
     hole = Hole(first_offset=10, last_offset=18, cause=HoleCause.EXPIRED)
     facts = replace(facts_of(10, 20), first=19, holes=(hole,), topic_id="A")
     bench.store.objects[second] = replace(bench.store.objects[second], metadata=facts.to_metadata())
-    found = bench.find()
-    assert not found.copies[0].is_sure
-    assert "complete, but unsure" in found.notes[0]
-
-
-def test_a_copy_that_is_unsure_is_told() -> None:
-    bench = Bench()
-    bench.copy("a", 1, [(0, 5)])
-    bench.entry(2, holder=complete_copy("a", 1, 5, is_sure=False))
     found = bench.find()
     assert not found.copies[0].is_sure
     assert "complete, but unsure" in found.notes[0]

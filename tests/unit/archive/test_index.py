@@ -1,7 +1,6 @@
 """The index of facts (docs/format.md §9): what it says of an object holds only for exactly that object."""
 
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import cast
@@ -18,7 +17,6 @@ from archiver.archive.index.index_file import encode_index as encode_grouped
 from archiver.archive.index.index_generations import MOST_FILES, append_to_index, merge_index, read_index
 from archiver.archive.index.index_member import cut_member, decode_member
 from archiver.archive.index.inventory import Inventory, read_inventory
-from archiver.archive.reading.holdings import summarize
 from archiver.archive.segments.entries import IndexEntry, Traits
 from archiver.archive.segments.listing import ListedPartition
 from archiver.archive.segments.partition_segments import Segment
@@ -390,55 +388,6 @@ def test_a_damaged_file_is_ignored_and_written_anew(damage: Callable[[bytes], by
     append_to_index(Archive(store, LAYOUT), written)
     merge_index(Archive(store, LAYOUT))
     assert read_counting(store) == (plain, 0)
-
-
-ODD: Sequence[object] = (
-    None, True, -1, 0, 1, 2**31, 2**63 - 1, 2**63, -(2**63), 10**40, 0.5, float("nan"), "", "x", "-5", "f" * 40, "\0", HALF,
-    "e" * 100_000, "5-1:expired", "1-2:expired;", ",", [], [[]], {}, {"a": 1},
-)  # fmt: skip
-ODD_NUMBERS: Sequence[int] = (-(2**63), -1, 0, 1, 2, 3, 2**31, 2**62, 2**63 - 1)
-ODD_TEXTS: Sequence[str] = ("", "x", "\0", "f" * 40, "f" * 64, "\xe9", "A" * 32)
-
-
-def test_no_content_of_the_index_stops_a_command(seed: int) -> None:
-    """What any of its columns and its lines may hold: it is read late, when several files are put together."""
-    chance, store = random.Random(seed), MemoryStore()
-    written = fill(store, count=3)
-    good = encode_index(written)
-    _, (member,) = read_file(good)
-
-    def odd() -> object:
-        value = chance.choice(ODD)
-        return [chance.choice([value, chance.choice(ODD)]) for _ in range(3)] if chance.random() < 0.3 else value
-
-    for _ in range(150):
-        header, numbers, texts = read_member(member)
-        for _ in range(chance.choice((1, 1, 2, 5))):
-            match chance.randrange(4):
-                case 0:
-                    header[chance.choice(sorted(header))] = odd()
-                case 1:
-                    header["kinds"] = [read_member(member).header["kinds"][0] | {chance.choice(Traits._fields): odd()}]
-                case 2:
-                    numbers[chance.choice(sorted(numbers))] = chance.choices(ODD_NUMBERS, k=3)
-                case _:
-                    texts[chance.choice(sorted(texts))] = chance.choices(ODD_TEXTS, k=3)
-        widths = {name: max(len(text.encode()) for text in column) or 1 for name, column in texts.items()}
-        is_lying = any(type(header[name]) is not int or not 0 <= header[name] <= 10**6 for name in widths)
-        changed_member = write_member(Member(header if not is_lying else header | widths, numbers, texts))
-        place = ["t", 0, len(changed_member)] if chance.random() < 0.8 else [odd(), odd(), len(changed_member)]
-        beside = {} if chance.random() < 0.8 else {"facts": odd(), "holds": {"x": odd()}}
-        files = [good, write_file({"format": 1, "directories": [place], **beside}, [changed_member])]
-        chance.shuffle(files)
-        for number, content in enumerate(files):
-            store.objects[LAYOUT.index_key(0, number)] = StoredObject(content, {}, MOMENT)
-        assert len(segments_of(read_inventory(Archive(store, LAYOUT)))) <= len(written)
-        assert summarize(Archive(store, LAYOUT), None).holdings
-        assert check_listing(Archive(store, LAYOUT)).segments
-        index = read_index(Archive(store, LAYOUT))
-        index.remembered(written[0].key)
-        merge_index(Archive(store, LAYOUT))
-        store.delete([key for key in store.objects if "/index/" in key])
 
 
 def test_a_later_format_is_told_as_such() -> None:

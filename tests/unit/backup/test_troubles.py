@@ -7,6 +7,7 @@ from archiver.errors import (
     ArchiverError,
     CorruptBatchError,
     KafkaTemporaryError,
+    NotLetInError,
     SpoolFullError,
     StoreError,
     StoreTemporaryError,
@@ -36,6 +37,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
         (StoreTemporaryError("timeout"), "the store"),
         (StoreError("AccessDenied"), "the store"),
         (KafkaTemporaryError("refused", cause="NodeNotReadyError"), "Kafka"),
+        (NotLetInError("b:1 does not let us in"), "Kafka"),
         (SpoolFullError("no room"), "the spool"),
     ],
 )

@@ -33,15 +33,6 @@ def test_the_plan_comes_before_what_was_done() -> None:
     json.dumps(row)
 
 
-def test_a_long_name_does_not_widen_the_table() -> None:
-    plan = planned([position("x" * 5000), position("g")], topic_of())
-    lines = list(
-        groups_lines(restored(plan, report(group(PositionOutcome.SET, name="x" * 5000), group(PositionOutcome.SET))))
-    )
-    assert all(("xxx" in line) == (len(line) > 255) for line in lines)
-    assert max(map(len, lines)) < 400
-
-
 def test_complaints_come_in_order_and_make_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     unknown = planned(
         [position("g", state=State.UNKNOWN, known_from_ms=1_000)], topic_of(), unreadable={"t": "no plan"}

@@ -1,5 +1,6 @@
 """What `archiver hold add` waits for, and what it says."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -140,3 +141,15 @@ def test_who_does_not_wait_is_told_until_when_deletes_may_happen(
 def hold_ms(archive: Archive, seconds: int) -> int:
     """When a hold is in force that is put next: each put in memory takes a second."""
     return int(archive.store.now().timestamp() * 1000) + 1000 * (seconds + 1)
+
+
+def test_a_release_keeps_who_when_and_why(archive: Archive, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ADD, "orders", "--no-wait"]) == 0
+    assert main(["hold", "release", "audit", "--by", "Ann", "--reason", "the case is closed"]) == 0
+    (held,) = read_holds(archive).values()
+    assert (held.released_by, held.released_reason) == ("Ann", "the case is closed")
+    capsys.readouterr()
+    assert main(["hold", "release", "audit", "--by", "Bob", "--reason", "me too"]) == 0
+    assert "hold audit was released before: by Ann, " in capsys.readouterr().out
+    assert main(["hold", "list"]) == 0
+    assert re.search(r"law +\S+Z +Ann +the case is closed$", capsys.readouterr().out, re.MULTILINE)

@@ -101,6 +101,12 @@ def test_words_from_the_configuration_arrive_as_they_are(tmp_path: Path, capsys:
     ]  # fmt: skip
 
 
+def test_what_holds_already_is_not_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not any("kafka-configs" in line for line in printed(told(topic_with(ms="-1", bytes="-1")), capsys))
+    (line,) = [line for line in printed(told(topic_with(ms="-1", bytes="7")), capsys) if "kafka-configs" in line]
+    assert line.endswith("--add-config retention.bytes=7")
+
+
 def test_the_way_past_a_limit_is_a_command_of_its_words(tmp_path: Path) -> None:
     cluster = KafkaSettings.parse({"bootstrap.servers": BOOTSTRAP}).for_tools()
     (problem,) = limit_problems(plan_of(facts_of(9, 5, 5)), LENIENT | {"retention.ms": "1"}, time.time_ns(), cluster)

@@ -83,6 +83,12 @@ def test_lives_of_a_topic_are_told_apart() -> None:
     assert {name: one.records for name, one in report.topics.items()} == {"t@0": 6, "t": 0}
 
 
+def test_a_first_sweep_says_that_it_noted_the_limits() -> None:
+    lines = list(retention_lines(replace(result_of(), newly_noted=1)))
+    assert any(line.startswith("this sweep has noted what 1 topic keeps by now; ") for line in lines)
+    assert not any("has noted" in line for line in retention_lines(result_of()))
+
+
 @pytest.mark.parametrize("without_kafka", [False, True])
 def test_a_run_that_asked_no_cluster_says_so(without_kafka: bool) -> None:
     result = result_of(without_kafka=without_kafka)

@@ -5,6 +5,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,18 @@ def test_changed_sources_are_compiled_anew(copy: Path) -> None:
     assert done.stdout.startswith("compiled "), done.stderr
     assert done.stdout != "compiled 0\n"
     assert done.stderr.count("compiling kernels, which takes about 20 s, once") == 1
+
+
+def test_of_three_processes_that_start_together_one_compiles_each_kernel(copy: Path) -> None:
+    with (copy / "archiver" / "codec" / "kernels" / "rows.py").open("a") as changed:
+        changed.write("# changed\n")
+    folder = copy / "archiver" / "codec" / "kernels" / "__pycache__"
+    before = [one.name for one in folder.iterdir()]
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda _: run(copy, _COUNT), range(3)))
+    counts = [int(one.stdout.removeprefix("compiled ")) for one in done]
+    (made,) = (one for one in folder.iterdir() if one.is_dir() and one.name not in before)
+    assert sum(counts) == len(list(made.glob("*.nbc"))), (counts, [one.stderr for one in done])
 
 
 def test_kernels_that_somebody_else_made_need_not_be_writable(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,8 +89,8 @@ def test_dotted_and_nested_spelling_are_the_same(tmp_path: Path, text: str) -> N
 
 def test_instances_of_compacted_topics(tmp_path: Path) -> None:
     text = (
-        "compacted: {enabled: true, instances: [a, b-2], log.backup.length.days: 0.25, clear.delay: 36h, takeover: 30min}\n"
-        "compacted: {margin: 2h, interval: 3min, keep.generations: 2}\nrestores.pin: 14d\n"
+        "compacted: {enabled: true, instances: [a, b-2], log.backup.length.days: 0.25, clear.delay: 36h, takeover: 30min,\n"
+        " margin: 2h, interval: 3min, keep.generations: 2}\nrestores.pin: 14d\n"
     )
     found = load(tmp_path, f"storage.url: s3://bucket\n{text}")
     compacted = found.compacted
@@ -160,6 +160,11 @@ def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("nonsense: {}", "archive.yaml:2: unknown key"),
         ("backup: zstandard", "archive.yaml:2: backup holds keys, not a value"),
         ("kafka: {client.id: }", "archive.yaml:2: kafka.client.id has no value"),
+        (
+            "storage:\n  url: s3://b/p\nstorage:\n  region: r",
+            "archive.yaml:4: storage is given a second time (first in line 2); join the two",
+        ),
+        ("topics:\n\tinclude: [a]", "archive.yaml:3: not YAML: a tab indents this line; YAML takes only spaces there"),
         ("storage.url: s3://other", "archive.yaml:2: storage.url is given a second time (first in line 1)"),
         ("topics.include: ['a', '(']", "archive.yaml:2: topics.include: is not a regular expression: missing )"),
         ("topics.include: [{a: b}]", "archive.yaml:2: topics.include is no mapping"),

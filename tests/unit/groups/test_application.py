@@ -228,15 +228,6 @@ def test_consumers_that_ran_on_are_not_put_back(stage: Stage) -> None:
     assert outcomes(stage.roll_back(is_dry_run=True)) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
 
 
-def test_a_group_that_moved_gets_no_more_positions(stage: Stage) -> None:
-    stage.apply(stage.wanted(offsets={("orders", 0): 10}))
-    stage.cluster.put("g", "orders", 0, 15)
-    for more in ({("payments", 0): 7}, {("orders", 1): 20}):
-        report = stage.apply(stage.wanted(offsets={("orders", 0): 10, **more}))
-        assert (outcomes(report), report.exit_code) == ([PositionOutcome.RAN_ON, PositionOutcome.GROUP_MOVED], 3)
-    assert stage.offsets() == {("orders", 0): 15}
-
-
 def test_who_goes_on_behind_a_rollback_has_not_run_on(stage: Stage) -> None:
     """It stood behind the wanted position, and has not read what lies between."""
     stage.cluster.put("g", "orders", 0, 50)
@@ -284,39 +275,6 @@ def test_a_proof_that_cannot_be_noted_is_told_and_mended_by_the_next_run(
     assert outcomes(stage.apply()) == [PositionOutcome.SET_EARLIER] * 2
     stage.cluster.put("g", "orders", 0, 15)
     assert outcomes(stage.apply()) == [PositionOutcome.RAN_ON, PositionOutcome.SET_EARLIER]
-
-
-def test_a_position_that_moves_after_the_note_is_left_alone(stage: Stage) -> None:
-    fetches: list[object] = []
-
-    def run_on(call: Call[Any]) -> None:
-        if isinstance(call, OffsetFetchCall):
-            fetches.append(call)
-            if len(fetches) == 2:
-                stage.cluster.put("g", "orders", 0, 5)
-
-    stage.cluster.before_call = run_on
-    report = stage.apply()
-    assert outcomes(report) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
-    assert stage.offsets() == {("orders", 0): 5}
-
-
-def test_a_later_run_notes_what_is_new(stage: Stage) -> None:
-    stage.cluster.put("g", "orders", 0, 3)
-    stage.apply()
-    later = stage.apply(stage.wanted(offsets={("orders", 0): 11, ("payments", 0): 7}))
-    assert outcomes(later) == [PositionOutcome.OTHER_WANTED, PositionOutcome.SET]
-    assert later.exit_code == 3
-    stage.roll_back()
-    assert stage.offsets() == {("orders", 0): 3}
-    stage.apply(stage.wanted(offsets={("orders", 0): 11}))
-    (note,) = ApplicationNotes(stage.archive, "r1", "cluster").read()[0].values()
-    assert {name: sorted(topic.partitions) for name, topic in note.topics.items()} == {
-        "orders": [0, 1],
-        "payments": [0],
-    }
-    stage.roll_back()
-    assert stage.offsets() == {("orders", 0): 3}
 
 
 def test_a_topic_of_the_same_name_is_a_stranger(stage: Stage) -> None:
@@ -395,15 +353,6 @@ def test_brokers_that_fail_for_good_are_an_error_of_the_group(stage: Stage) -> N
     report = stage.apply({**stage.wanted(), **stage.wanted("next")})
     assert (outcomes(report), outcomes(report, "next")) == ([PositionOutcome.NOT_SET] * 2, [PositionOutcome.SET] * 2)
     assert (str(of(report).error), report.exit_code) == ("the connection broke", 4)
-
-
-def test_a_note_that_cannot_be_put_leaves_the_group_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise StoreError("denied")
-
-    monkeypatch.setattr(stage.store, "put_if_absent", refuse)
-    report = stage.apply()
-    assert (str(of(report).error), report.exit_code, stage.offsets()) == ("denied", 1, {})
 
 
 def test_a_rollback_of_nothing_is_a_mistake(stage: Stage) -> None:

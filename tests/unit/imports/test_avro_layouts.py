@@ -301,7 +301,7 @@ def test_bytes_that_are_read_take_no_memory(files: Folder) -> None:
     content = avro(files.layout, [rec(offset, value=bytes(100_000)) for offset in range(300)], codec="null")
     file = files.write(0, content)
     (found,) = find_partitions([files.path], every, layout=files.layout, empty_is_null=False)
-    most = max(resident_bytes(file) for _ in found.steps())
+    most = max(resident_bytes(file) for number, _ in enumerate(found.steps()) if number % 20 == 0)  # each look is slow
     assert most < len(content) // 4
 
 

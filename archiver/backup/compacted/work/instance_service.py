@@ -282,7 +282,7 @@ class InstanceService(GroupWorker):
                 await self._note()
                 self.troubles.note_works("moments", Dependency.STORE)
             except (ArchiverError, TimeoutError) as error:
-                line = f"{error!r}; moments are noted again in {self._config.interval_ms / 1000:.0f} s"
+                line = f"{str(error) or 'no answer in time'}; moments are noted again in {self._config.interval_ms / 1000:.0f} s"
                 self.troubles.note(as_ours(error, "moments"), line, "moments")
 
     async def _note(self) -> None:

@@ -105,6 +105,7 @@ def run_sweep(
             swept=swept,
             waiting=waiting,
             not_planned=not_planned,
+            newly_noted=len({one.topic for one in seen.news}) - len(not_noted),
             not_noted=not_noted,
             not_taken_back=not_taken_back,
             debris=debris,

@@ -28,6 +28,7 @@ class SweepResult:
     waiting: Sequence[TopicSweep] = ()  # topics that need an agreement
     not_planned: int = 0  # objects that may go, and were not in the plan that was agreed on
     seconds: float = 0.0
+    newly_noted: int = 0  # topics whose retention no sweep had noted before, or that has changed since
     not_noted: Sequence[str] = ()  # topics whose policies could not be noted, and why
     not_taken_back: Sequence[str] = ()  # why existing objects that count as swept are unknown
     debris: DebrisPlan = field(default_factory=DebrisPlan)

@@ -30,7 +30,6 @@ CONFIG = ArchiverConfig.model_validate(
         "compacted": {"enabled": True, "instances": ["a", "b"]},
     }
 )
-RISEN = LogBounds(log_start=9, log_end=60, policy="compact")
 LEFT_MS, BEGUN_MS = NOW_MS - 5 * HOUR_MS, NOW_MS - 7 * HOUR_MS
 
 

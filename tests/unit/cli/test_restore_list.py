@@ -1,0 +1,84 @@
+"""What `archiver restore list` and `restore show` tell, by the notes that restores themselves write."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from archiver.archive.format.handle import Archive
+from archiver.cli.main import main
+from archiver.restore.plan.request import RestoreRequest
+from archiver.restore.plan.restore_notes import RestoreNotes
+from archiver.restore.plan.restore_plan import TopicPlan
+from archiver.store.port import ObjectKind
+from tests.support.memory_store import MemoryStore
+from tests.unit.archive.test_restore_pins import HISTORY, LAYOUT, finish, plan_of, verify
+
+URL = ("--url", "s3://bucket/p")
+
+
+@pytest.fixture
+def archive(monkeypatch: pytest.MonkeyPatch) -> Archive:
+    found = Archive(MemoryStore(), LAYOUT)
+    monkeypatch.setattr("archiver.archive.format.handle.open_archive", lambda _: found)
+    return found
+
+
+@pytest.fixture
+def plan() -> TopicPlan:
+    """Two partitions, each with an object of two records."""
+    plan = plan_of([HISTORY], [HISTORY])
+    return replace(plan, partitions=tuple(replace(one, partition=at) for at, one in enumerate(plan.partitions)))
+
+
+def note(archive: Archive, plan: TopicPlan) -> None:
+    RestoreNotes(archive, "mine", "c").note_plans([plan], {"back": "T"}, RestoreRequest().terms)
+
+
+def test_a_restore_is_told_from_its_plan_to_its_end(
+    archive: Archive, plan: TopicPlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["restore", "list", *URL]) == 0
+    assert capsys.readouterr().out == "the archive has no notes of a restore\n"
+    note(archive, plan)
+    verify(archive, replace(plan, partitions=plan.partitions[:1]))
+    assert main(["restore", "show", "mine", *URL]) == 0
+    said = capsys.readouterr().out
+    assert re.match(r"orders@1 +back +1 of 2 +2 of 2 ", said.splitlines()[1])
+    assert "restore mine into cluster c: begun " in said
+    assert "0 of 1 topic finished" in said
+    assert said.endswith("if none runs: the same command as before, with --id mine, goes on\n")
+    finish(archive, plan)
+    assert main(["restore", "show", "mine", *URL]) == 0
+    assert "2 of 2" in (said := capsys.readouterr().out)
+    assert "goes on" not in said
+    assert main(["restore", "list", *URL, "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["restores"]
+    assert (row["targets"], row["finished_targets"], row["is_finished"]) == (["back"], ["back"], True)
+    assert row["begun"] < row["last_note"]
+
+
+def test_claims_on_an_earlier_topic_of_that_name_do_not_count(
+    archive: Archive, plan: TopicPlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verify(archive, plan)
+    RestoreNotes(archive, "mine", "c").note_plans([plan], {"back": "T2"}, RestoreRequest().terms)
+    assert main(["restore", "show", "mine", *URL, "--format", "json"]) == 0
+    (topic,) = json.loads(capsys.readouterr().out)["topics"]
+    assert (topic["partitions"], topic["verified"], topic["verified_records"]) == (2, 0, 0)
+
+
+def test_an_unknown_restore_and_a_damaged_note_are_refused(
+    archive: Archive, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["restore", "show", "other", *URL]) == 2
+    assert "other: the archive has no notes of such a restore" in capsys.readouterr().err
+    archive.store.put_if_absent("p/control/restores/other/back/plan/000000.json", b"{}", {}, kind=ObjectKind.FACT)
+    assert main(["restore", "show", "other", *URL]) == 3
+    assert main(["restore", "list", *URL]) == 0
+
+
+def test_a_restore_without_a_target_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["restore", *URL]) == 2
+    assert "--target is missing" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""What a drill calls a difference, by the result of its restore alone."""
+
+import pytest
+
+from archiver.errors import KafkaTemporaryError, TargetError
+from archiver.restore.plan.task import TaskReport
+from archiver.restore.report.restore_report import Nothing, RestoreResult, TopicReport
+from archiver.spark.drill import Drill, _judge
+
+
+def judged(*topics: TopicReport, from_ms: int | None = None, **more: object) -> Drill:
+    drill = Drill("drill-0123456789ab", 1000, from_ms, "s3://bucket")
+    result = RestoreResult(restore_id=drill.drill, filling_seconds=1.0, topics=topics, **more)  # type: ignore[arg-type]
+    _judge(drill, result)
+    return drill
+
+
+def topic(name: str = "orders", nothing: Nothing | None = None, **of_task: object) -> TopicReport:
+    task = {"records": 3, "digest": 7, "target_digest": 7, **of_task}
+    report = TaskReport(target_topic="scratch", partition=0, **task)  # type: ignore[arg-type]
+    return TopicReport(source=name, life=0, target="scratch", partitions=(report,), nothing=nothing)
+
+
+EMPTY = topic("empty", records=0, digest=0, target_digest=0)
+
+
+def test_equal_digests_of_records_pass() -> None:
+    assert judged(topic()).problems == {}
+
+
+@pytest.mark.parametrize("target_digest", [8, None])
+def test_another_digest_on_the_target_is_a_difference(target_digest: int | None) -> None:
+    found = judged(topic(target_digest=target_digest))
+    assert (found.exit_code, list(found.problems)) == (
+        3,
+        [f"orders-0: the target has digest {target_digest}, the archive 7"],
+    )
+
+
+@pytest.mark.parametrize("from_ms", [None, 5])
+def test_an_empty_sample_of_one_topic_never_passes(from_ms: int | None) -> None:
+    found = judged(topic(), EMPTY, from_ms=from_ms)
+    (problem,) = found.problems
+    assert (found.exit_code, problem.startswith("empty: the sample is empty")) == (3, True)
+
+
+def test_a_topic_without_an_object_may_be_empty_beside_others_in_a_drill_of_all_records() -> None:
+    bare = topic("bare", Nothing.ARCHIVED, records=0, digest=0, target_digest=0)
+    assert judged(topic(), bare).problems == {}
+    assert list(judged(bare).problems) == ["no record was restored: nothing is proved"]
+    assert judged(topic(), bare, from_ms=5).exit_code == 3
+    assert list(judged().problems) == ["no record was restored: nothing is proved"]
+
+
+def test_what_was_left_out_or_failed_is_a_difference() -> None:
+    assert list(judged(topic(missing=("offsets 1-2",))).problems) == ["orders-0: offsets 1-2"]
+    assert judged(topic(error="damaged", exit_code=3)).exit_code == 3
+    assert judged(topic(error="away", exit_code=4)).exit_code == 4
+    assert judged(topic(), not_begun=["scratch-2"]).exit_code == 3
+    assert judged(topic(), problems=["a gap"]).problems == {"a gap": 3}
+    assert judged(topic(), failure=TargetError("one\ntwo")).problems == {"one": 2, "two": 2}
+    assert judged(topic(), failure=KafkaTemporaryError("away")).exit_code == 4
