@@ -44,7 +44,6 @@ def run(options: argparse.Namespace) -> int:
     arm(failpoint())
     with closing(Progress("copy", quiet=options.quiet)) as progress:
         result = copy_archive(open_patient_archive(storage), open_patient_archive(second), progress.report)
-    # Here the note on this run is put, for `status`.
     if options.format == "json":
         print_json(copy_row(result, time.monotonic() - started_s))
     else:

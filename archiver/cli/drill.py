@@ -55,7 +55,6 @@ def run(options: argparse.Namespace) -> int:
             last_ms=options.last,
             notice=progress.report,
         )
-    # Here the note on this run is put, for `status`.
     signed = sign(drill.report, key)
     if options.report is not None:
         _write(options.report, signed)
