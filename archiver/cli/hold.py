@@ -25,7 +25,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     added = parser_of(ways, "add", "keep records from being swept")
     add_run(added, run_add)
     add_config(added)
-    added.set_defaults(url=None)
     added.add_argument("name", metavar="NAME")
     added.add_argument(
         "--topics",
@@ -49,7 +48,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     released = parser_of(ways, "release", "let sweeps delete what a hold kept")
     add_run(released, run_release)
     add_config(released)
-    released.set_defaults(url=None)
     released.add_argument("name", metavar="NAME")
     released.add_argument("--reason", metavar="TEXT", help="why it may end; `hold list` shows it")
     released.add_argument("--by", metavar="WHO", help="who wants it (default: this user)")

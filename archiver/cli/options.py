@@ -78,6 +78,7 @@ def add_config(parser: argparse._ActionsContainer) -> None:
         type=Path,
         help="the configuration (default: $ARCHIVER_CONFIG, then ./archive.yaml)",
     )
+    parser.set_defaults(url=None)  # for archive_config, also where add_archive adds no --url
 
 
 def add_archive(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from archiver.cli.options import archive_config
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
-from archiver.errors import ArchiverError, NotWholeError, UsageError
+from archiver.errors import NotWholeError, UsageError
 from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ def run_reports(options: argparse.Namespace) -> int:
         raise UsageError(f"{what} over; {' and '.join(others)} cannot go with it")
     archive = open_archive(archive_config(options).storage)
     if options.history:
-        found = list(read_reports(archive))
-        return _print_history(options, [one for one in found if not isinstance(one, ArchiverError)], found)
+        return _print_history(options, list(read_reports(archive)))
     report = read_last_report(archive)
     if options.format == "json":
         print_json(last_row(report))
@@ -43,9 +42,8 @@ def run_reports(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print_history(
-    options: argparse.Namespace, reports: Sequence["SweepReport"], found: Sequence["SweepReport | NotWholeError"]
-) -> int:
+def _print_history(options: argparse.Namespace, found: Sequence["SweepReport | NotWholeError"]) -> int:
+    reports = [one for one in found if not isinstance(one, NotWholeError)]
     if options.format == "json":
         print_json({"sweeps": [last_row(one) for one in reports]})
     else:

@@ -21,7 +21,7 @@ from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.notes.drills import SCRATCH, DrillNote, drill_prefix, new_drill_id, put_drill, read_drills
 from archiver.archive.reading.catalog import is_wanted, topic_names
 from archiver.archive.reading.reader import read_parts
-from archiver.archive.restores.finished_restores import MALFORMED, PLAN, TargetIds, target_ids
+from archiver.archive.restores.finished_restores import MALFORMED, TargetIds, plans_among, target_ids
 from archiver.archive.restores.noted_parts import planned_objects
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.parts import ObjectPart
@@ -333,10 +333,7 @@ async def _translated_elsewhere(
 
 def _plans(archive: Archive, drill_id: str) -> dict[str, Fact]:
     """Read the plans of a drill's restore, by stream."""
-    parent = f"{RESTORES}/{drill_id}"
-    newest = newest_listed(archive, parent)
-    plans = {stream: one for stream, one in newest.items() if stream.count("/") == 3 and stream.endswith(f"/{PLAN}")}
-    return read_facts(archive, plans)
+    return read_facts(archive, plans_among(newest_listed(archive, f"{RESTORES}/{drill_id}")))
 
 
 def _remove(archive: Archive, brokers: ClientThread, drill_id: str, note: DrillNote) -> None:

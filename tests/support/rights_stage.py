@@ -620,7 +620,8 @@ class RightsStage:
         new = after.objects.keys() - before.objects.keys()
         others: tuple[str, ...] = ()
         if case.command.kind in {Kind.BACKUP, Kind.SERVICE, Kind.INSTANCE, Kind.IMPORT}:
-            others = (f"{prefix_of(case)}/control/", f"{prefix_of(case)}/topics/{OFFSETS}/")
+            root = prefix_of(case)
+            others = (f"{root}/control/", f"{root}/topics/{OFFSETS}/", f"{root}/README.txt")
         elif case.command.kind is Kind.ROLLBACK:
             others = (f"{prefix_of(case)}/control/restores/{group_of(case)}/@groups/",)
         others += (f"{prefix_of(case)}/control/runs/",)  # a run that fails says so

@@ -328,7 +328,6 @@ COMMANDS: Final = (
         is_brief=True,
     ),
     Command(name="`retention --last`, `retention --history`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),
-    Command(name="`restore list`", typed=("restore", "list"), needs={Right.LIST: LIST}, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
     Command(name="`report`", typed=("report", "--html", "report.html"), needs=READING, is_brief=True),
     Command(

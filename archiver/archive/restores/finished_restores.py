@@ -38,6 +38,11 @@ def target_ids(note: Fact) -> TargetIds | None:
     return TargetIds(*named) if len(named) == len(found) else None
 
 
+def plans_among(newest: Mapping[str, Listed]) -> dict[str, Listed]:
+    """Return the plans of all targets among the listed streams of a restore."""
+    return {stream: one for stream, one in newest.items() if stream.split("/")[3:] == [PLAN]}
+
+
 def is_claim(name: str) -> bool:
     """Return whether a stream of a target is a claim, by its name within the target."""
     return name == REPARTITION or is_partition_number(name)

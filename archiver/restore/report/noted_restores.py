@@ -13,6 +13,7 @@ from archiver.archive.restores.finished_restores import (
     PLAN,
     REPARTITION,
     is_claim,
+    plans_among,
     target_ids,
 )
 from archiver.errors import UsageError
@@ -84,10 +85,8 @@ def read_restore(archive: Archive, restore_id: str) -> tuple[NotedRestore, list[
     found = list_restores(archive, restore_id) if is_restore_id(restore_id) else []
     if not found:
         raise UsageError(f"{restore_id}: the archive has no notes of such a restore; `archiver restore list` shows all")
-    parent = f"{RESTORES}/{restore_id}"
-    newest = newest_listed(archive, parent)
-    plans = {stream: one for stream, one in newest.items() if stream.split("/")[3:] == [PLAN]}
-    topics = decode_facts(archive, plans, lambda stream, plan: _topic(archive, stream, plan, newest))
+    newest = newest_listed(archive, f"{RESTORES}/{restore_id}")
+    topics = decode_facts(archive, plans_among(newest), lambda stream, plan: _topic(archive, stream, plan, newest))
     return found[0], [topics[stream] for stream in sorted(topics)]
 
 

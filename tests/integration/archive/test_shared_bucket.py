@@ -121,7 +121,7 @@ def test_each_key_is_written_once_and_under_the_condition(broker_41: Broker, top
         assert (done.failure, done.records) == (None, 35)
         assert site.verify(broker_41.bootstrap, [topic], Level.RECORDS).is_whole
     versions = versions_of(locked)
-    assert {key.split("/")[0] for key in versions} == {"topics", "control"}
+    assert {key.split("/")[0] for key in versions} == {"topics", "control", "README.txt"}
     assert {key: found for key, found in versions.items() if len(found) != 1 or found[0].startswith("marker")} == {}
     assert [record.offset for record in read_partitions(locked.bucket, topic)[0]] == list(range(35))
 

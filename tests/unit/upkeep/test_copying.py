@@ -68,7 +68,8 @@ def source(tmp_path: Path) -> Archive:
 def contents(archive: Archive) -> dict[str, tuple[bytes, Mapping[str, str]]]:
     store = archive.store
     assert isinstance(store, MemoryStore)
-    return {key.removeprefix(archive.layout.root): (one.body, one.metadata) for key, one in store.objects.items()}
+    found = {key.removeprefix(archive.layout.root): (one.body, one.metadata) for key, one in store.objects.items()}
+    return {key: one for key, one in found.items() if key != "README.txt"}  # each archive writes its own
 
 
 def expected(source: Archive) -> dict[str, tuple[bytes, Mapping[str, str]]]:
@@ -90,7 +91,7 @@ def test_a_copy_has_all_but_the_notes_of_runs(source: Archive) -> None:
 
 
 def test_a_copy_that_is_cut_off_does_not_look_whole_and_is_resumed(source: Archive) -> None:
-    places = len(expected(source)) + 1  # and the probe
+    places = len(expected(source)) + 2  # and the probe, and the readme
     for place in range(places):
         store = MortalStore()
         target = Archive(store, SECOND)
