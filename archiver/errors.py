@@ -196,3 +196,7 @@ class TopicGoneError(KafkaError):
 
 class StrangerError(NotWholeError):
     """Another program wrote where only this one may."""
+
+
+class ForeignArchiveError(StrangerError):
+    """The archive is that of another cluster: nothing is written to it."""

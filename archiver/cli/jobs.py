@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from archiver.cli.options import add_run
 from archiver.cli.output import last_complaints
-from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
+from archiver.errors import ArchiverError, ForeignArchiveError, StoreError, StoreTemporaryError, UsageError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -33,6 +33,7 @@ class Job:
     storage: "StorageConfig | None" = None
     facts: dict[str, Any] = field(default_factory=dict)
     families: "list[Metric]" = field(default_factory=list)
+    is_noted: bool = False
     started_s: float = field(default_factory=time.monotonic)
 
     def note(self, outcome: "Outcome") -> None:
@@ -46,6 +47,7 @@ class Job:
             kind = RunKind(self.kind)
             made = RunNote(kind=kind, outcome=outcome, took_ms=took_ms, **{"problems": problems, **self.facts})
             note_run(archive_of(self.storage), made)
+            self.is_noted = True
 
 
 def add_job(parser: argparse.ArgumentParser, run: Run, kind: str = "") -> None:
@@ -69,7 +71,9 @@ def _run_job(run: Run, kind: str, options: argparse.Namespace) -> int:
     try:
         exit_code = run(options)
     except ArchiverError as error:
-        if isinstance(error, StoreError | StoreTemporaryError):  # its note would wait for the same store
+        # Its note would wait for the same store, or lie in another cluster's archive; or nothing has begun.
+        is_wrong = isinstance(error, UsageError) and not job.is_noted
+        if is_wrong or isinstance(error, ForeignArchiveError | StoreError | StoreTemporaryError):
             job.storage = None
         _end(options, job, error.exit_code, str(error))
         raise

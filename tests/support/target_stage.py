@@ -318,8 +318,10 @@ def _own_configs(admin: AdminClient, names: Iterable[str]) -> dict[str, dict[str
 
 
 def _objects(site: ArchiveSite) -> dict[str, str]:
+    """All but the notes of runs, which a refused restore leaves, too."""
     pages = s3_client(site.bucket).get_paginator("list_objects_v2").paginate(Bucket=site.bucket.name)
-    return {item["Key"]: item["ETag"] for page in pages for item in page.get("Contents", [])}
+    found = {item["Key"]: item["ETag"] for page in pages for item in page.get("Contents", [])}
+    return {key: tag for key, tag in found.items() if not key.startswith("control/runs/")}
 
 
 @contextmanager

@@ -87,7 +87,7 @@ def test_the_bucket_of_the_configuration_is_made_once() -> None:
             "s3", endpoint_url=made["AWS_ENDPOINT_URL"], region_name="us-east-1", aws_access_key_id="a",
             aws_secret_access_key="b",
         )  # fmt: skip
-        assert [bucket["Name"] for bucket in store.list_buckets()["Buckets"]] == ["archive"]
+        assert [bucket["Name"] for bucket in store.list_buckets()["Buckets"]].count("archive") == 1  # of all servers
         assert CONFIG.storage.url.startswith("s3://archive/")
     finally:
         server.stop()

@@ -20,7 +20,7 @@ from archiver.archive.format.fact_model import BoundedText, Item, LeaderEpoch, N
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_topic_name
 from archiver.archive.format.note_stream import NoteKind, NoteStream
-from archiver.errors import NotWholeError, StrangerError
+from archiver.errors import ForeignArchiveError, NotWholeError
 from archiver.process.running.workers import side_by_side
 from archiver.process.values.json_values import spelled_number
 
@@ -221,7 +221,7 @@ def says_compact(policy: str) -> bool:
 
 
 def record_cluster(archive: Archive, cluster_id: str) -> None:
-    """Note the cluster of this archive, unless it is already noted. Raises StrangerError if the archive is another cluster's."""
+    """Note the cluster of this archive, unless it is already noted. Raises ForeignArchiveError if the archive is another cluster's."""
     held = append_only_fact(archive, CLUSTER, {"format": FACT_FORMAT, "cluster_id": cluster_id})
     if held.get("cluster_id") != cluster_id:
         raise another_cluster(archive.layout.fact_key(CLUSTER, 0), held.get("cluster_id"), cluster_id)
@@ -233,8 +233,8 @@ def read_cluster(archive: Archive) -> str | None:
     return None if held is None else str(held.get("cluster_id"))
 
 
-def another_cluster(what: str, owner: object, cluster_id: str) -> StrangerError:
-    return StrangerError(
+def another_cluster(what: str, owner: object, cluster_id: str) -> ForeignArchiveError:
+    return ForeignArchiveError(
         f"{what}: this archive belongs to cluster {owner}, and this is {cluster_id}; give each cluster its own prefix in storage.url"
     )
 

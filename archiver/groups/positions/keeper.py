@@ -12,9 +12,9 @@ from archiver.archive.format.store_clock import machine_now_ms
 from archiver.config.model import PositionKeeping
 from archiver.errors import (
     CorruptSegmentError,
+    ForeignArchiveError,
     KafkaError,
     KafkaTemporaryError,
-    StrangerError,
     TemporaryError,
 )
 from archiver.groups.positions.snapshots import snapshot_fact, stream_of, written_position
@@ -172,7 +172,7 @@ class PositionKeeper:
             if newest is None:
                 return fact
             if newest.get("cluster_id") != self._cluster_id:
-                raise StrangerError(
+                raise ForeignArchiveError(
                     f"{stream}: this archive belongs to cluster {newest.get('cluster_id')}, and this is {self._cluster_id};"
                     " give each cluster its own prefix in storage.url"
                 )

@@ -18,7 +18,7 @@ from archiver.archive.notes.topic_changes import record_topic
 from archiver.archive.notes.topics import PartitionSource, read_cluster, read_topic, record_cluster
 from archiver.archive.segments.probe import probe_store
 from archiver.backup.partition.segment_sink import SegmentSink
-from archiver.errors import ArchiverError, StrangerError, UsageError
+from archiver.errors import ArchiverError, ForeignArchiveError, UsageError
 from archiver.imports.filling.import_note import (
     GroupOffsets,
     ImportNote,
@@ -167,7 +167,7 @@ def check_archive(archive: Archive, plan: ImportPlan) -> Sequence[ImportNote]:
     notes = _notes(plan)
     owner = read_cluster(archive)
     if owner not in {None, plan.cluster_id}:
-        raise StrangerError(
+        raise ForeignArchiveError(
             f"this archive belongs to cluster {owner}, and the input is of {plan.cluster_id}; give each cluster its own"
             " prefix in storage.url"
         )

@@ -64,8 +64,8 @@ def remove_unowned() -> None:
 def _kill_children(named: bytes) -> None:
     """Kill the children of this process whose command line has a text."""
     for listed in Path("/proc/self/task").glob("*/children"):
-        for child in listed.read_text().split():
-            with suppress(OSError):
+        with suppress(OSError):  # the thread, or its child, has ended
+            for child in listed.read_text().split():
                 if named in Path("/proc", child, "cmdline").read_bytes():
                     os.kill(int(child), signal.SIGKILL)
                     os.waitpid(int(child), 0)

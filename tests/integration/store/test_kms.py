@@ -67,7 +67,7 @@ def test_a_backup_and_a_restore_encrypt_all_that_they_put(
     before = set(keys_in(encrypted.bucket))
     assert main(restore) == 0
     new = set(keys_in(encrypted.bucket)) - before
-    assert {key.split("/")[1] for key in new} == {"restores"}
+    assert {key.split("/")[1] for key in new} == {"restores", "runs"}
     assert any(key.endswith(".avro") for key in new)  # the offset maps
     assert not_encrypted(encrypted.bucket) == []
 
