@@ -501,6 +501,8 @@ class RightsStage:
             "retention",
         }:
             self._assert_kept(case, done)
+        elif command.typed[0] == "report":
+            assert ORDERS in (self._site.folder / f"new-{case.number}").read_text(encoding="utf-8")
         elif command.typed[0] in {"inspect", "status"}:
             told = json.loads(done.out)
             assert told["working"] if command.typed[0] == "status" else told["records"] == len(RECORDS[0])

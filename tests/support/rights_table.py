@@ -329,7 +329,7 @@ COMMANDS: Final = (
     ),
     Command(name="`retention --last`, `retention --history`", typed=("retention", "--last"), kind=Kind.SWEEP, needs=READING, is_brief=True),
     Command(name="`groups show`", typed=("groups", "show"), needs=READING, is_brief=True),
-    Command(name="`report`", typed=("report", "--html", "report.html"), needs=READING, is_brief=True),
+    Command(name="`report`", typed=("report", "--html", "{new}"), needs=READING, is_brief=True),
     Command(
         name="`groups fold`",
         typed=("groups", "fold"),
