@@ -402,7 +402,11 @@ class Membership:
             is_listed = consumer.memberid() in [member.member_id for member in group.members]
             if is_listed and (group.state is ConsumerGroupState.STABLE or not is_classic):
                 self._admit()
-            elif self._error is None and not is_classic:
+            elif is_classic:
+                what = "group %s has not let us in yet: its state is %s, with %s, %s of them this one"
+                members = spell_count(len(group.members), "member")
+                log.info(what, name, group.state.name, members, "one" if is_listed else "none")
+            elif self._error is None:
                 hint = "backup.group-protocol: consumer needs brokers from 4.0 that have it enabled"
                 self._refuse(KafkaError(f"group {name} does not let us in, and does not say why; {hint}"))
         self._asked_at_s = self._clock()
