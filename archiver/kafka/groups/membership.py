@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Message
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
@@ -167,6 +167,8 @@ class Membership:
         consumer = Consumer(self._properties())
         self._subscribed = ()
         self._asked_at_s = self._clock()
+        if self._error is None:
+            self._out_since_s = self._asked_at_s
         self._serving = True
         try:
             yield consumer
@@ -193,6 +195,7 @@ class Membership:
         else:
             self._give_back(consumer, sorted(self._held))
             self._report_lost()
+            self._fall_out()
 
     def _properties(self) -> dict[str, Any]:
         group = self._group
@@ -382,22 +385,27 @@ class Membership:
         self._report_lost()
 
     def _ask_for_ourselves(self, consumer: Consumer) -> None:
-        """Ask the group whether we are a member. librdkafka is silent in two cases: the broker lacks the consumer protocol, or we got
-        no partitions.
+        """Ask the group whether we are a member. librdkafka is silent in three cases: a refusal ended before the session did, the
+        broker lacks the consumer protocol, or we got no partitions with it.
         """
-        if self.is_member or not self._subscribed or self._group.protocol is not config.GroupProtocol.CONSUMER:
-            return
-        if self._clock() - self._asked_at_s < self._admission_s:
+        if self.is_member or not self._subscribed or self._clock() - self._asked_at_s < self._admission_s:
             return
         name = self._group.group
+        is_classic = self._group.protocol is config.GroupProtocol.CLASSIC
         admin = AdminClient({**self._settings.for_confluent(), "log_level": 2})
         try:
             group = admin.describe_consumer_groups([name], request_timeout=_ADMIN_TIMEOUT_S)[name].result()
         except KafkaException as error:
-            self._take_error(error.args[0])
+            if not is_classic:  # else librdkafka reports it
+                self._take_error(error.args[0])
         else:
-            if consumer.memberid() in [member.member_id for member in group.members]:
+            is_listed = consumer.memberid() in [member.member_id for member in group.members]
+            if is_listed and (group.state is ConsumerGroupState.STABLE or not is_classic):
                 self._admit()
+            elif is_classic:
+                what = "group %s has not let us in yet: its state is %s, with %s, %s of them this one"
+                members = spell_count(len(group.members), "member")
+                log.info(what, name, group.state.name, members, "one" if is_listed else "none")
             elif self._error is None:
                 hint = "backup.group-protocol: consumer needs brokers from 4.0 that have it enabled"
                 self._refuse(KafkaError(f"group {name} does not let us in, and does not say why; {hint}"))
