@@ -61,7 +61,7 @@ def run_service(
     `notice` is called regularly with the number of durable records, the partitions, and the time; `say` once for each change.
     """
     vitals = Vitals()
-    metrics = metrics_of(vitals)
+    metrics = metrics_of(vitals, RunKind.BACKUP)
     group = group_of(config)
     heartbeats = Heartbeats(config, RunKind.BACKUP, vitals)
     made: list[Service] = []
@@ -90,7 +90,7 @@ def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
     An occupied listen address is logged, and the run continues: usually a running backup service has it.
     """
     vitals = Vitals()
-    metrics = Metrics(vitals.states, vitals.clock_ms)
+    metrics = Metrics(vitals.states, vitals.clock_ms, kind=RunKind.UNTIL_END)
     checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
     with ExitStack() as stack:
         try:
@@ -104,10 +104,11 @@ def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
         yield metrics, vitals.attend_run
 
 
-def metrics_of(vitals: WorkerVitals[Worker]) -> Metrics:
+def metrics_of(vitals: WorkerVitals[Worker], kind: RunKind) -> Metrics:
     return Metrics(
         vitals.states,
         vitals.clock_ms,
+        kind=kind,
         rebalances=vitals.rebalances,
         commit_failures=vitals.commit_failures,
         gone=vitals.gone_topics,

@@ -227,7 +227,7 @@ def test_state_is_asked_once_a_scrape() -> None:
 
 
 def test_build_is_named() -> None:
-    assert scrape(metrics_of([]))[at("archiver_build_info", version=__version__)] == 1
+    assert scrape(metrics_of([]))[at("archiver_build_info", kind="backup", version=__version__)] == 1
 
 
 def test_openmetrics_has_every_metric() -> None:
