@@ -99,8 +99,7 @@ def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
                 raise
             log.warning("%s; this run goes on without an endpoint", error)
-        beating = asyncio.create_task(vitals.heart.beat())
-        stack.callback(beating.cancel)
+        stack.callback(asyncio.create_task(vitals.heart.beat()).cancel)
         yield metrics, vitals.attend_run
 
 
@@ -127,6 +126,7 @@ def run_worker(
     async def run() -> None:
         stop, listen = stop_on_signals(), config.metrics.listen
         with ExitStack() as stack:
+            stack.callback(asyncio.create_task(vitals.heart.beat()).cancel)  # also while it waits for store and brokers
             if listen is not None:
                 checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
                 stack.enter_context(MetricsServer(listen, metrics.registry, **checks))
