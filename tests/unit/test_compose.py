@@ -68,6 +68,12 @@ def test_each_mounted_file_is_there() -> None:
     assert [file for file in files if not file.exists()] == []
 
 
+def test_prometheus_finds_the_rules() -> None:
+    mounted = dict(volume.split(":")[:2][::-1] for volume in SERVICES["prometheus"]["volumes"])
+    (rules,) = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text(encoding="utf-8"))["rule_files"]
+    assert (COMPOSE / mounted[rules]).resolve() == REPOSITORY / "infra" / "monitoring" / "archiver.rules.yml"
+
+
 def test_only_this_machine_reaches_the_ports() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
     assert ports
