@@ -62,6 +62,7 @@ def test_every_rule_says_what_to_do() -> None:
 QUIET: Final[Mapping[str, str]] = {
     'archiver_build_info{kind="backup",version="1",instance="backup"}': f"1x{_DAY}",
     'archiver_build_info{kind="compacted",version="1",instance="a"}': f"1x{_DAY}",
+    'archiver_start_time_seconds{kind="backup",instance="backup"}': f"0x700 42000x{_DAY - 700}",
     'archiver_partitions{topic="orders",instance="backup"}': f"6x{_DAY}",
     'archiver_partitions{topic="keys",instance="a"}': f"6x{_DAY}",
     'archiver_partitions_failing{topic="orders"}': f"0x{_DAY}",
@@ -104,6 +105,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     "the instances are dead": fires("Down", by=66, gone=r'"keys"|instance="a"'),
     "all are dead": fires("Down", by=66, gone=r'"orders"|"keys"|instance'),
     "all are dead since long": fires("Down", by=1520, gone=r'"orders"|"keys"|instance'),
+    "the service fails again and again": fires(
+        "Restarts", by=25, **{'archiver_start_time_seconds{kind="backup",instance="backup"}': "0x9 0+60x200"}
+    ),
     "it has no partition": fires("WithoutPartitions", by=80, gone='"orders"'),
     "the spool is full": fires("Behind", by=70, **{_RPO: "0+60x200"}),
     "the broker is away": fires("Behind", "PartitionsFailing", by=70, **{_RPO: "0+60x200", _FAILING: "0x9 6x200"}),

@@ -115,6 +115,12 @@ BUILD: Final = Declared(
     "1, while a process answers. `kind`: `backup`, `compacted` (an instance), or `until-end`.",
     ("kind", "version"),
 )
+START: Final = Declared(
+    "archiver_start_time_seconds",
+    "gauge",
+    "When the process started, by this machine's clock. Frequent changes show a service that fails and is restarted.",
+    ("kind",),
+)
 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Declared))
 
@@ -174,6 +180,7 @@ class Metrics(Ledger):
         self._state = state
         self._clock_ms = clock_ms
         self._kind = kind
+        self._started_ms = clock_ms()
         self._rebalances = rebalances
         self._commit_failures = commit_failures
         self._gone = gone
@@ -227,6 +234,7 @@ class Metrics(Ledger):
         values[COMMIT_FAILURES] = {(): self._commit_failures()}
         values[TOPICS_GONE] = {(topic,): 1 for topic in self._gone()}
         values[BUILD] = {(self._kind.value, __version__): 1}
+        values[START] = {(self._kind.value,): self._started_ms / 1000}
         for declared in METRICS:
             if declared.kind == "gauge" or declared in _ASKED:
                 yield family_of(declared, values.get(declared, {}))
