@@ -93,6 +93,6 @@ def _end(options: argparse.Namespace, job: Job, exit_code: int, problem: str = "
         from archiver.process.output.job_metrics import job_families, write_metrics_file
 
         seconds = time.monotonic() - job.started_s
-        name = job.kind or next(one for one in options.typed if not one.startswith("-"))
-        own = job_families(job.metrics_file, name, now_s=machine_now_ms() / 1000, seconds=seconds, exit_code=exit_code)
+        kind = job.kind or next(one for one in options.typed if not one.startswith("-"))
+        own = job_families(job.metrics_file, kind, now_s=machine_now_ms() / 1000, seconds=seconds, exit_code=exit_code)
         write_metrics_file(job.metrics_file, [*job.families, *own])

@@ -33,12 +33,13 @@ class KindStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """All kinds of runs at a time by the store's clock. `damaged`: notes that cannot be read."""
+    """All kinds of runs at a time by the store's clock. `damaged`: notes that cannot be read; `missing`: expected kinds without a note."""
 
     now_ms: int
     kinds: Sequence[KindStatus]
     unfinished: Sequence[str]  # restores
     damaged: Sequence[str] = ()
+    missing: Sequence[RunKind] = ()
 
     def of(self, kind: RunKind) -> KindStatus | None:
         return next((one for one in self.kinds if one.kind is kind), None)
@@ -55,6 +56,7 @@ class RunStatus:
         lines = [one.late for one in self.kinds if one.late]
         if not any(map(self.of, (RunKind.BACKUP, RunKind.UNTIL_END, RunKind.COMPACTED))):
             lines.append("backup: no run has left a note; start `archiver backup` or `archiver backup --until-end`")
+        lines += [f"{kind}: no run has left a note, and --max-age {kind}=AGE expects one" for kind in self.missing]
         return [*lines, *self.damaged]
 
 
@@ -84,7 +86,8 @@ def read_status(archive: Archive, now_ms: int, max_ages_ms: Mapping[str, int]) -
     kinds = [_status_of(kind, some, notes, now_ms, max_ages_ms) for kind, some in by_kind.items() if some]
     newest = {one.name: one for one in by_kind[RunKind.RESTORE]}
     unfinished = [name for name, one in newest.items() if one.outcome is not Outcome.DONE]
-    return RunStatus(now_ms=now_ms, kinds=kinds, unfinished=unfinished, damaged=damaged)
+    missing = [kind for kind, some in by_kind.items() if kind in max_ages_ms and not some]
+    return RunStatus(now_ms=now_ms, kinds=kinds, unfinished=unfinished, damaged=damaged, missing=missing)
 
 
 def _alive(listed: Sequence[ListedRun], now_ms: int) -> list[ListedRun]:

@@ -1,6 +1,7 @@
 """`infra/helm/`: rendered by Helm itself; Kubernetes' schemas take each object, and the program takes configuration and commands."""
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ EVERYTHING = {
     "verify": {"enabled": True},
     "drill": {"enabled": True},
     "restore": {"id": "march-1", "args": ["--topics", "orders|cust.*"]},
-    "monitoring": {"serviceMonitor": True, "rules": "groups: [{name: a, rules: []}]", "dashboard": '{"title": "a"}'},
+    "monitoring": {"serviceMonitor": True, "rules": "groups: [{name: a, rules: []}]", "dashboard": '{"panels": []}'},
     "nodeSelector": {"disk": "fast"},
 }
 OPERATOR = {"ServiceMonitor", "PrometheusRule"}  # whose schemas are not Kubernetes' own
@@ -164,6 +165,14 @@ def test_each_pod_is_closed_and_has_time_to_stop(objects: list[Object]) -> None:
         assert spec["nodeSelector"] == {"disk": "fast"}
 
 
+def test_names_are_short_enough(helm: Path, tmp_path: Path) -> None:
+    """A job's name is a label of its pods, which has 63 characters; one of a schedule gets 11 more."""
+    done = run(helm, tmp_path, "template", "r" * 53, **EVERYTHING | {"restore": {"id": "i" * 32}})
+    names = [(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(done.stdout) if one]
+    assert len(names) > 8
+    assert [name for kind, name in names if len(name) > (52 if kind in {"CronJob", "StatefulSet"} else 63)] == []
+
+
 def test_a_restore_and_a_drill_are_never_repeated_by_themselves(objects: list[Object]) -> None:
     restore = of_kind(objects, "Job")["spec"]
     assert (restore["backoffLimit"], restore["template"]["spec"]["restartPolicy"]) == (0, "Never")
@@ -178,6 +187,27 @@ def test_without_values_but_a_configuration_there_is_a_backup_alone(helm: Path, 
     assert "compacted" not in yaml.safe_load(objects_config(found)["archive.yaml"])
 
 
+def test_each_value_is_used() -> None:
+    """All parts share their templates: a name that these use is used for each part."""
+    templates = "".join(one.read_text(encoding="utf-8") for one in (CHART / "templates").iterdir())
+    given = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    names = {*given} | {name for found in given.values() if isinstance(found, dict) for name in found}
+    assert len(names) > 30
+    assert [name for name in names if not re.search(rf"\.{name}\b|\"component\" \"{name}\"", templates)] == []
+
+
+def test_the_files_of_rules_and_dashboard_are_where_the_values_say(helm: Path, tmp_path: Path) -> None:
+    text = (CHART / "values.yaml").read_text(encoding="utf-8").replace("\n#", "")
+    named = [word.strip("`") for word in text.split() if word.startswith("monitoring.") and "=" in word]
+    words = [part for one in named for part in ("--set-file", one.replace("=", f"={REPOSITORY}/"))]
+    done = run(helm, tmp_path, "template", "prod", *words, config=CONFIG)
+    assert done.returncode == 0, done.stderr
+    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    rules = yaml.safe_load((REPOSITORY / "infra" / "monitoring" / "archiver.rules.yml").read_text(encoding="utf-8"))
+    assert of_kind(found, "PrometheusRule")["spec"] == rules
+    assert any("kafka-archiver.json" in one.get("data", {}) for one in found)
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -189,6 +219,18 @@ def test_without_values_but_a_configuration_there_is_a_backup_alone(helm: Path, 
         ({"config": CONFIG, "retnetion": {"enabled": True}}, "retnetion"),
         ({"config": CONFIG, "retention": {"schedule": "nightly"}}, "/retention/schedule"),
         ({"config": CONFIG, "restore": {"id": "March 1"}}, "/restore/id"),
+        ({"config": CONFIG, "restore": {"id": "march-1"}}, "target: is empty"),
+        ({"config": CONFIG, "drill": {"enabled": True}}, "target: is empty"),
+        ({"config": CONFIG | {"kafka": {"sasl.password": "hunter2"}}}, "kafka.sasl.password: is in plain text"),
+        (
+            {"config": CONFIG, "target": {"kafka": {"ssl.key.password": "x"}}},
+            "kafka.ssl.key.password: is in plain text",
+        ),
+        (
+            {"config": CONFIG, "monitoring": {"rules": "infra/archiver.rules.yml"}},
+            "monitoring.rules: is no file of rules",
+        ),
+        ({"config": CONFIG, "monitoring": {"dashboard": "dashboard.json"}}, "monitoring.dashboard: is no dashboard"),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, object], said: str, helm: Path, tmp_path: Path) -> None:

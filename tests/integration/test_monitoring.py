@@ -60,8 +60,11 @@ def test_every_rule_says_what_to_do() -> None:
 
 # A quiet day of a service, two instances, and their jobs, in promtool's notation: a value each minute.
 QUIET: Final[Mapping[str, str]] = {
-    'archiver_build_info{version="1"}': f"1x{_DAY}",
-    'archiver_partitions{topic="orders"}': f"6x{_DAY}",
+    'archiver_build_info{kind="backup",version="1",instance="backup"}': f"1x{_DAY}",
+    'archiver_build_info{kind="compacted",version="1",instance="a"}': f"1x{_DAY}",
+    'archiver_start_time_seconds{kind="backup",instance="backup"}': f"0x700 42000x{_DAY - 700}",
+    'archiver_partitions{topic="orders",instance="backup"}': f"6x{_DAY}",
+    'archiver_partitions{topic="keys",instance="a"}': f"6x{_DAY}",
     'archiver_partitions_failing{topic="orders"}': f"0x{_DAY}",
     'archiver_rpo_seconds{topic="orders"}': " ".join(["0+60x5"] * (_DAY // 6)),
     'archiver_retention_left_seconds{topic="orders"}': f"604800x{_DAY}",
@@ -70,9 +73,9 @@ QUIET: Final[Mapping[str, str]] = {
     'archiver_branches_total{topic="orders"}': f"0x{_DAY}",
     'archiver_compacted_alarms{topic="keys",kind="damaged"}': f"0x{_DAY}",
     'archiver_compacted_turn_left_seconds{topic="keys"}': f"604800-60x{_DAY}",
-    'archiver_job_last_success_timestamp_seconds{job="retention"}': f"0x1439 86400x{_DAY - 1440}",
-    'archiver_job_last_success_timestamp_seconds{job="verify"}': f"0x{_DAY}",
-    'archiver_job_exit_code{job="retention"}': f"0x{_DAY}",
+    'archiver_job_last_success_timestamp_seconds{kind="retention"}': f"0x1439 86400x{_DAY - 1440}",
+    'archiver_job_last_success_timestamp_seconds{kind="verify"}': f"0x{_DAY}",
+    'archiver_job_exit_code{kind="retention"}': f"0x{_DAY}",
     'archiver_sweep_topics{state="stopped"}': f"0x{_DAY}",
     'archiver_sweep_topics{state="waiting"}': f"0x{_DAY}",
     "archiver_sweep_failures": f"0x{_DAY}",
@@ -98,8 +101,14 @@ def fires(*alerts: str, by: int, gone: str = "", **series: str) -> Scenario:
 _RPO = 'archiver_rpo_seconds{topic="orders"}'
 _FAILING = 'archiver_partitions_failing{topic="orders"}'
 SCENARIOS: Final[Mapping[str, Scenario]] = {
-    "the service is dead": fires("Down", by=70, gone=r"archiver_(build|part|rpo|ret|holes|bran|comp)"),
-    "it has no partition": fires("WithoutPartitions", by=80, gone=r"archiver_(part|rpo|ret)"),
+    "the service is dead": fires("Down", by=66, gone=r'"orders"|instance="backup"'),
+    "the instances are dead": fires("Down", by=66, gone=r'"keys"|instance="a"'),
+    "all are dead": fires("Down", by=66, gone=r'"orders"|"keys"|instance'),
+    "all are dead since long": fires("Down", by=1520, gone=r'"orders"|"keys"|instance'),
+    "the service fails again and again": fires(
+        "Restarts", by=25, **{'archiver_start_time_seconds{kind="backup",instance="backup"}': "0x9 0+60x200"}
+    ),
+    "it has no partition": fires("WithoutPartitions", by=80, gone='"orders"'),
     "the spool is full": fires("Behind", by=70, **{_RPO: "0+60x200"}),
     "the broker is away": fires("Behind", "PartitionsFailing", by=70, **{_RPO: "0+60x200", _FAILING: "0x9 6x200"}),
     "the store is away": fires("PartitionsFailing", by=16, **{_FAILING: "0x9 6x200"}),
@@ -109,6 +118,9 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     ),
     "Kafka deleted": fires(
         "RecordsExpired", by=11, **{'archiver_holes_total{topic="orders",cause="expired"}': "0x9 1x200"}
+    ),
+    "Kafka deleted while no backup ran": fires(
+        "RecordsExpired", by=11, **{'archiver_holes_total{topic="orders",cause="expired"}': "_x9 1x200"}
     ),
     "a batch was skipped": fires(
         "RecordsUnreadable", by=11, **{'archiver_holes_total{topic="orders",cause="unreadable"}': "0x9 1x200"}
@@ -126,12 +138,13 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         "CopyOverdue", by=11, **{'archiver_compacted_turn_left_seconds{topic="keys"}': "0x9 -90000x200"}
     ),
     "the cron job of sweeps is dead": fires(
-        "JobLate", by=1562, **{'archiver_job_last_success_timestamp_seconds{job="retention"}': "0x1700"}
+        "JobLate", by=1562, **{'archiver_job_last_success_timestamp_seconds{kind="retention"}': "0x1700"}
     ),
+    "the machine of that job is gone": fires("JobLate", by=1562, gone='last_success.*"retention"'),
     "verify is dead": fires(
-        "ProofLate", by=1, **{'archiver_job_last_success_timestamp_seconds{job="verify"}': "-691300x200"}
+        "ProofLate", by=1, **{'archiver_job_last_success_timestamp_seconds{kind="verify"}': "-691300x200"}
     ),
-    "a job failed": fires("JobFailed", by=1, **{'archiver_job_exit_code{job="verify"}': "3x200"}),
+    "a job failed": fires("JobFailed", by=1, **{'archiver_job_exit_code{kind="verify"}': "3x200"}),
     "a sweep asked another cluster": fires(
         "SweepStopped", by=11, **{'archiver_sweep_topics{state="stopped"}': "0x9 4x200"}
     ),
@@ -148,7 +161,7 @@ def _tests_of(scenario: Scenario) -> Mapping[str, object]:
     length = max(_DAY, scenario.by_minute)
     series = {**{name: text.replace(f"x{_DAY}", f"x{length}") for name, text in QUIET.items()}, **scenario.series}
     if scenario.gone:
-        series = {name: ends(QUIET[name]) if re.match(scenario.gone, name) else text for name, text in series.items()}
+        series = {name: ends(QUIET[name]) if re.search(scenario.gone, name) else text for name, text in series.items()}
     firing = 'count by (alertname) (ALERTS{alertstate="firing"}) * 0 + 1'
     expected = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(scenario.alerts)]
     return {

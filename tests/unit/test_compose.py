@@ -65,7 +65,13 @@ def test_each_mounted_file_is_there() -> None:
     mounts = {volume.partition(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())}
     files = {COMPOSE / mount for mount in mounts if mount.startswith(".")}
     assert len(files) == 7
-    assert [file for file in files if not file.exists() and file.parent.resolve().exists()] == []
+    assert [file for file in files if not file.exists()] == []
+
+
+def test_prometheus_finds_the_rules() -> None:
+    mounted = dict(volume.split(":")[:2][::-1] for volume in SERVICES["prometheus"]["volumes"])
+    (rules,) = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text(encoding="utf-8"))["rule_files"]
+    assert (COMPOSE / mounted[rules]).resolve() == REPOSITORY / "infra" / "monitoring" / "archiver.rules.yml"
 
 
 def test_only_this_machine_reaches_the_ports() -> None:

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.metrics_core import Metric
 
 from archiver import __version__
+from archiver.archive.notes.run_notes import RunKind
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.reports.ledger import Ledger
 from archiver.process.output.declared_metrics import Declared, Labels, counters_of, family_of
@@ -108,7 +109,18 @@ OPEN_TRANSACTION_AGE: Final = Declared(
     "How long an open transaction has held back the archive (Kafka's last stable offset).",
     ("topic", "partition", "producer_id"),
 )
-BUILD: Final = Declared("archiver_build_info", "gauge", "1; the label has the version.", ("version",))
+BUILD: Final = Declared(
+    "archiver_build_info",
+    "gauge",
+    "1, while a process answers. `kind`: `backup`, `compacted` (an instance), or `until-end`.",
+    ("kind", "version"),
+)
+START: Final = Declared(
+    "archiver_start_time_seconds",
+    "gauge",
+    "When the process started, by this machine's clock. Frequent changes show a service that fails and is restarted.",
+    ("kind",),
+)
 
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Declared))
 
@@ -160,12 +172,15 @@ class Metrics(Ledger):
         state: Callable[[], Iterable[PartitionState]],
         clock_ms: Callable[[], int],
         *,
+        kind: RunKind = RunKind.BACKUP,
         rebalances: Callable[[], int] = int,
         commit_failures: Callable[[], int] = int,
         gone: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._state = state
         self._clock_ms = clock_ms
+        self._kind = kind
+        self._started_ms = clock_ms()
         self._rebalances = rebalances
         self._commit_failures = commit_failures
         self._gone = gone
@@ -218,7 +233,8 @@ class Metrics(Ledger):
         values[REBALANCES] = {(): self._rebalances()}
         values[COMMIT_FAILURES] = {(): self._commit_failures()}
         values[TOPICS_GONE] = {(topic,): 1 for topic in self._gone()}
-        values[BUILD] = {(__version__,): 1}
+        values[BUILD] = {(self._kind.value, __version__): 1}
+        values[START] = {(self._kind.value,): self._started_ms / 1000}
         for declared in METRICS:
             if declared.kind == "gauge" or declared in _ASKED:
                 yield family_of(declared, values.get(declared, {}))

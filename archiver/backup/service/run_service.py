@@ -61,7 +61,7 @@ def run_service(
     `notice` is called regularly with the number of durable records, the partitions, and the time; `say` once for each change.
     """
     vitals = Vitals()
-    metrics = metrics_of(vitals)
+    metrics = metrics_of(vitals, RunKind.BACKUP)
     group = group_of(config)
     heartbeats = Heartbeats(config, RunKind.BACKUP, vitals)
     made: list[Service] = []
@@ -90,7 +90,7 @@ def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
     An occupied listen address is logged, and the run continues: usually a running backup service has it.
     """
     vitals = Vitals()
-    metrics = Metrics(vitals.states, vitals.clock_ms)
+    metrics = Metrics(vitals.states, vitals.clock_ms, kind=RunKind.UNTIL_END)
     checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
     with ExitStack() as stack:
         try:
@@ -99,15 +99,15 @@ def serve_run(listen: str) -> Iterator[tuple[Ledger, Attend]]:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.EADDRINUSE:
                 raise
             log.warning("%s; this run goes on without an endpoint", error)
-        beating = asyncio.create_task(vitals.heart.beat())
-        stack.callback(beating.cancel)
+        stack.callback(asyncio.create_task(vitals.heart.beat()).cancel)
         yield metrics, vitals.attend_run
 
 
-def metrics_of(vitals: WorkerVitals[Worker]) -> Metrics:
+def metrics_of(vitals: WorkerVitals[Worker], kind: RunKind) -> Metrics:
     return Metrics(
         vitals.states,
         vitals.clock_ms,
+        kind=kind,
         rebalances=vitals.rebalances,
         commit_failures=vitals.commit_failures,
         gone=vitals.gone_topics,
@@ -126,6 +126,7 @@ def run_worker(
     async def run() -> None:
         stop, listen = stop_on_signals(), config.metrics.listen
         with ExitStack() as stack:
+            stack.callback(asyncio.create_task(vitals.heart.beat()).cancel)  # also while it waits for store and brokers
             if listen is not None:
                 checks = {"is_healthy": vitals.heart.why_not_healthy, "is_ready": vitals.why_not_ready}
                 stack.enter_context(MetricsServer(listen, metrics.registry, **checks))

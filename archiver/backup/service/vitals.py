@@ -173,7 +173,6 @@ class Vitals(WorkerVitals[Service]):
             raise RuntimeError("there is no service to watch")
         held = self._service.held
         return [
-            self.heart.beat(),
             self._learn_retention(client, lambda: held),
             self._learn_backlogs(self._service, client),
             watch_transactions(client, self._service.feeds, clock=self._clock, clock_ms=self.clock_ms),

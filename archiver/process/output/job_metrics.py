@@ -12,16 +12,16 @@ from archiver.errors import ArchiverError, UsageError
 from archiver.process.output.declared_metrics import Declared, family_of
 
 LAST_RUN: Final = Declared(
-    "archiver_job_last_run_timestamp_seconds", "gauge", "When the job ended last, by this machine's clock.", ("job",)
+    "archiver_job_last_run_timestamp_seconds", "gauge", "When the job ended last, by this machine's clock.", ("kind",)
 )
 LAST_SUCCESS: Final = Declared(
     "archiver_job_last_success_timestamp_seconds",
     "gauge",
     "When the job ended last with exit code 0. A failed run keeps the value. Alert on its age: the file of a job that no longer runs stays.",
-    ("job",),
+    ("kind",),
 )
-EXIT_CODE: Final = Declared("archiver_job_exit_code", "gauge", "Exit code of the last run.", ("job",))
-SECONDS: Final = Declared("archiver_job_duration_seconds", "gauge", "How long the last run took.", ("job",))
+EXIT_CODE: Final = Declared("archiver_job_exit_code", "gauge", "Exit code of the last run.", ("kind",))
+SECONDS: Final = Declared("archiver_job_duration_seconds", "gauge", "How long the last run took.", ("kind",))
 JOB_METRICS: Final = (LAST_RUN, LAST_SUCCESS, EXIT_CODE, SECONDS)
 
 
@@ -41,21 +41,21 @@ def write_metrics_file(path: Path, families: Iterable[Metric]) -> None:
         raise ArchiverError(f"--metrics-file {path}: was not written: {error}; the job itself is done") from error
 
 
-def job_families(path: Path, job: str, *, now_s: float, seconds: float, exit_code: int) -> list[Metric]:
+def job_families(path: Path, kind: str, *, now_s: float, seconds: float, exit_code: int) -> list[Metric]:
     """Return the metrics of a run. A failed run keeps the last success of the file that it replaces."""
-    success_s = now_s if exit_code == 0 else _last_success(path, job)
+    success_s = now_s if exit_code == 0 else _last_success(path, kind)
     values = {LAST_RUN: now_s, LAST_SUCCESS: success_s, EXIT_CODE: exit_code, SECONDS: round(seconds, 3)}
-    return [family_of(one, {(job,): value} if value is not None else {}) for one, value in values.items()]
+    return [family_of(one, {(kind,): value} if value is not None else {}) for one, value in values.items()]
 
 
-def _last_success(path: Path, job: str) -> float | None:
+def _last_success(path: Path, kind: str) -> float | None:
     """Return the last success according to a file; None: it has none, or is not one of these files."""
     try:
         families = list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None
     samples = [sample for family in families if family.name == LAST_SUCCESS.name for sample in family.samples]
-    return next((sample.value for sample in samples if sample.labels.get("job") == job), None)
+    return next((sample.value for sample in samples if sample.labels.get("kind") == kind), None)
 
 
 class _Families:

@@ -25,6 +25,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- toYaml $config -}}
 {{- end -}}
 
+{{/* Fails where a section `kafka` has a secret in plain text: a ConfigMap is read by many. */}}
+{{- define "archiver.secretless" -}}
+{{- range $name, $value := . -}}
+{{- if and (regexMatch "(password|secret)$" $name) (not (contains "${" (toString $value))) -}}
+{{- fail (printf "kafka.%s: is in plain text; write ${NAME} here, and give NAME to the secret of each part" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* A pod. Of a dict: root, component (its name in values.yaml), args, isSpark, isService. */}}
 {{- define "archiver.pod" -}}
 {{- $root := .root -}}

@@ -99,7 +99,8 @@ def test_counters_stay_and_gauges_go_with_the_partitions() -> None:
     held.clear()
     after = scrape(metrics)
     assert after.items() >= COUNTED.items()
-    assert not names(after) & {metric.name for metric in METRICS if metric.kind == "gauge"} - {"archiver_build_info"}
+    of_the_process = {"archiver_build_info", "archiver_start_time_seconds"}
+    assert not names(after) & {metric.name for metric in METRICS if metric.kind == "gauge"} - of_the_process
 
 
 def test_two_ledgers_share_nothing() -> None:
@@ -226,8 +227,10 @@ def test_state_is_asked_once_a_scrape() -> None:
     assert len(asked) == 1
 
 
-def test_build_is_named() -> None:
-    assert scrape(metrics_of([]))[at("archiver_build_info", version=__version__)] == 1
+def test_build_and_start_are_named() -> None:
+    found = scrape(metrics_of([]))
+    assert found[at("archiver_build_info", kind="backup", version=__version__)] == 1
+    assert found[at("archiver_start_time_seconds", kind="backup")] == NOW_MS / 1000
 
 
 def test_openmetrics_has_every_metric() -> None:

@@ -167,6 +167,14 @@ def test_a_job_that_was_run_by_hand_once_is_late_only_where_asked(world: World) 
     assert len(world.status(30 * DAY_MS, {**AGES, "verify": 26 * HOUR_MS}).late) == 1
 
 
+def test_a_job_that_never_ran_is_late_where_asked(world: World) -> None:
+    world.beat(0)
+    assert world.status(0).late == []
+    assert world.status(0, {**AGES, "verify": DAY_MS}).late == [
+        "verify: no run has left a note, and --max-age verify=AGE expects one"
+    ]
+
+
 def test_unfinished_restores_are_named_and_not_late(world: World) -> None:
     world.beat(0)
     for name, outcomes in {"killed": [Outcome.RUNNING], "done": [Outcome.RUNNING, Outcome.DONE]}.items():

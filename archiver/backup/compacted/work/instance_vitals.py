@@ -95,7 +95,6 @@ class InstanceVitals(WorkerVitals[InstanceService]):
             raise RuntimeError("there is no service to watch")
         pumps = self._service.pumps
         return [
-            self.heart.beat(),
             self._watch.run(self._service),
             *(watch_transactions(client, pump.feeds, clock=self._clock, clock_ms=self.clock_ms) for pump in pumps),
         ]

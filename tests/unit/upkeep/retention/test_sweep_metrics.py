@@ -91,7 +91,7 @@ def test_a_failed_run_keeps_the_last_success(tmp_path: Path) -> None:
     assert told == [None, 200, 200, 200, 500]
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"{}", b'archiver_job_last_success_timestamp_seconds{job="ls"} 7\n'])
+@pytest.mark.parametrize("content", [b"\xff", b"{}", b'archiver_job_last_success_timestamp_seconds{kind="ls"} 7\n'])
 def test_another_file_has_no_last_success(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.prom").write_bytes(content)
     families = job_families(tmp_path / "a.prom", "verify", now_s=9, seconds=1, exit_code=1)
