@@ -8,9 +8,9 @@ from typing import Any
 
 from archiver.cli.jobs import add_job
 from archiver.cli.options import add_archive, add_format, add_target, archive_config, duration
-from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.output import complain, print_json, print_lines, write_file
 from archiver.cli.spelling import moment, table_lines
-from archiver.errors import ArchiverError, NotWholeError, UsageError
+from archiver.errors import NotWholeError, UsageError
 from archiver.process.output.text import spell_count
 
 
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from archiver.config.load import load_target
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
-    from archiver.process.values.signed_json import SIGN_KEY, load_key, sign
+    from archiver.process.values.signed_json import SIGN_KEY, canonical, load_key, sign
     from archiver.spark.drill import run_drill
 
     key = None if options.sign_key is None else load_key(SIGN_KEY, options.sign_key)
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         )
     signed = sign(drill.report, key)
     if options.report is not None:
-        _write(options.report, signed)
+        write_file(options.report, f"{canonical(signed).decode()}\n")
     if options.format == "json":
         print_json(signed)
     else:
@@ -68,15 +68,6 @@ def run(options: argparse.Namespace) -> int:
     for problem in drill.problems:
         complain(problem)
     return drill.exit_code
-
-
-def _write(path: Path, signed: Mapping[str, Any]) -> None:
-    from archiver.process.values.signed_json import canonical
-
-    try:
-        path.write_bytes(canonical(signed) + b"\n")
-    except OSError as error:
-        raise ArchiverError(f"--report {path}: could not be written: {error.strerror}") from error
 
 
 def _check(options: argparse.Namespace) -> int:

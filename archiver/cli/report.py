@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 from archiver.cli.options import add_archive, add_run, archive_config, duration, pattern
-from archiver.cli.output import complain, print_line
+from archiver.cli.output import complain, print_line, write_file
 from archiver.errors import NotWholeError
 
 
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from archiver.cli.status import parse_ages, status_row
     from archiver.process.output.text import spell_size
     from archiver.upkeep.report.contents import ReportRequest, collect_report
-    from archiver.upkeep.report.page import page_of, write_page
+    from archiver.upkeep.report.page import page_of
     from archiver.upkeep.run_status import read_status
 
     topics, prices = pattern("--topics", options.topics), (options.price_gb, options.price_puts, options.currency)
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     found = collect_report(archive, asked, config.index, machine_now_ms())
     status = status_row(read_status(archive, machine_now_ms(), parse_ages([])), None)
     page = page_of({"url": config.url, "version": __version__, "status": status, **found})
-    write_page(options.html, page)
+    write_file(options.html, page)
     print_line(f"{options.html}: {spell_size(len(page))}")
     for problem in found["problems"]:
         complain(problem)
