@@ -29,11 +29,11 @@ def run_reports(options: argparse.Namespace) -> int:
     }
     others = [name for name, is_given in given.items() if is_given]
     if others:
-        what = "--history tells of sweeps that are" if options.history else "--last tells of a sweep that is"
-        raise UsageError(f"{what} over; {' and '.join(others)} cannot go with it")
+        shown = "--last" if options.last else "--history"
+        raise UsageError(f"{shown} only shows earlier sweeps; {' and '.join(others)} cannot go with it")
     archive = open_archive(archive_config(options).storage)
-    if options.history:
-        return _print_history(options, list(read_reports(archive)))
+    if options.history is not None:
+        return _print_history(options, list(read_reports(archive, options.history)))
     report = read_last_report(archive)
     if options.format == "json":
         print_json(last_row(report))

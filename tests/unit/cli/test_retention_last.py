@@ -77,7 +77,7 @@ def test_an_archive_without_a_sweep() -> None:
 def test_it_sweeps_nothing_beside(words: list[str]) -> None:
     parser = argparse.ArgumentParser()
     add_options(parser)
-    with pytest.raises(UsageError, match=rf"^--last tells of a sweep that is over; {words[0]} cannot go with it$"):
+    with pytest.raises(UsageError, match=rf"^--last only shows earlier sweeps; {words[0]} cannot go with it$"):
         run(parser.parse_args(["--last", *words]))
 
 
@@ -107,3 +107,6 @@ def test_all_reports_are_told_and_an_unreadable_one_ends_with_3(
         "2023-11-15T22:13:20Z  1 s   0                0        0 B    0",
     ]
     assert "control/sweeps/reports/000001.json: not JSON" in said.err
+    assert main([*history, "--history", "1"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main([*history, "--history", "0"]) == 3
