@@ -18,6 +18,11 @@ class ArchiverError(Exception):
         self.has_lines = True
         return self
 
+    @property
+    def lines(self) -> list[str]:
+        """The message, split at its own line breaks."""
+        return str(self).split("\n") if self.has_lines else [str(self)]
+
 
 class UsageError(ArchiverError):
     """The command line or the configuration is wrong; a line for each mistake."""

@@ -197,20 +197,17 @@ def _remarks(holding: "Holding") -> str:
 
 
 def segment_lines(rows: Iterable["SegmentRow"]) -> Iterator[str]:
-    from archiver.archive.segments.segment_facts import SegmentFacts
     from archiver.config.quantities import spell_time
 
     lines = []
-    for row in rows:
-        segment, facts = row.segment, row.segment.facts
+    for row in map(segment_row, rows):
         records, size, times, remarks = "?", "?", "?", ["v1.0"]
-        if isinstance(facts, SegmentFacts):
-            records, size = f"{facts.records:,}", spell_size(facts.bytes)
-            times = " .. ".join(spell_time(at) for at in (facts.min_timestamp, facts.max_timestamp))
-            remarks = [f"hole {hole}" for hole in facts.holes]
-        put = "" if segment.put_at is None else put_moment(segment.put_at)
+        if row["records"] is not None:
+            records, size = f"{row['records']:,}", spell_size(row["bytes"])
+            times = " .. ".join(spell_time(row[name]) for name in ("min_timestamp", "max_timestamp"))
+            remarks = [f"hole {hole}" for hole in row["holes"]]
         lines.append((
-            str(segment.key.partition), f"{facts.base}..{facts.next}", records, size, spell_size(segment.size), times, put,
-            segment.object_key, ", ".join([*remarks, *(["shadowed"] if row.is_shadowed else [])]),
+            str(row["partition"]), f"{row['base']}..{row['next']}", records, size, spell_size(row["stored_bytes"]), times,
+            row["put"] or "", row["key"], ", ".join([*remarks, *(["shadowed"] if row["shadowed"] else [])]),
         ))  # fmt: skip
     yield from table_lines(("partition", "offsets", "records", "bytes", "stored", "time", "put", "object", ""), lines)

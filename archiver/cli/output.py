@@ -44,8 +44,7 @@ def complain_of(error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt):
         complain(INTERRUPTED)
         return
-    has_lines = isinstance(error, ArchiverError) and error.has_lines
-    for line in str(error).split("\n") if has_lines else [error]:
+    for line in error.lines if isinstance(error, ArchiverError) else [error]:
         complain(line)
 
 

@@ -61,7 +61,6 @@ def list_row(restore: "NotedRestore") -> dict[str, Any]:
         "last_note": moment(restore.last_ms),
         "targets": sorted(restore.planned),
         "finished_targets": sorted(restore.finished),
-        "groups": len(restore.groups),
         "is_finished": restore.is_finished,
     }
 
@@ -84,9 +83,9 @@ def list_lines(restores: Sequence["NotedRestore"]) -> Iterator[str]:
 
 
 def _standing(restore: "NotedRestore") -> str:
-    groups = f", {spell_count(len(restore.groups), 'group')} set" if restore.groups else ""
-    done = f"{len(restore.planned.keys() & restore.finished)} of {spell_count(len(restore.planned), 'topic')} finished"
-    return f"{'finished' if restore.is_finished else done}{groups}"
+    if restore.is_finished:
+        return "finished"
+    return f"{len(restore.planned.keys() & restore.finished)} of {spell_count(len(restore.planned), 'topic')} finished"
 
 
 def show_lines(restore: "NotedRestore", topics: Sequence["NotedTopic"]) -> Iterator[str]:

@@ -19,15 +19,8 @@ def run_reports(options: argparse.Namespace) -> int:
     from archiver.archive.format.handle import open_archive
     from archiver.archive.notes.sweeps import read_last_report, read_reports
 
-    given = {
-        "--dry-run": options.dry_run,
-        "--yes": options.yes is not None,
-        "--topics": options.topics is not None,
-        "--without-kafka": options.without_kafka,
-        "--now": options.now is not None,
-        "--metrics-file": options.metrics_file is not None,
-    }
-    others = [name for name, is_given in given.items() if is_given]
+    names = ("dry_run", "yes", "topics", "without_kafka", "now", "metrics_file")
+    others = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in {None, False}]
     if others:
         shown = "--last" if options.last else "--history"
         raise UsageError(f"{shown} only shows earlier sweeps; {' and '.join(others)} cannot go with it")

@@ -80,7 +80,7 @@ class Drill:
         self.problems.setdefault(str(problem), exit_code)
 
     def complain_of(self, error: ArchiverError) -> None:
-        for line in str(error).split("\n") if error.has_lines else [error]:
+        for line in error.lines:
             self.complain(line, error.exit_code)
 
     @property

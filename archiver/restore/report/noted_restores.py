@@ -6,7 +6,7 @@ from archiver.archive.format.control import RESTORES, Fact, Listed, decode_facts
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_restore_id, is_topic_name
 from archiver.archive.format.store_clock import epoch_ms
-from archiver.archive.restores.finished_restores import APPLICATIONS, FINISHED, PLAN, target_ids
+from archiver.archive.restores.finished_restores import FINISHED, PLAN, target_ids
 from archiver.errors import UsageError
 from archiver.process.values.json_values import as_number
 from archiver.restore.plan.noted_plan import heading_from_fact
@@ -16,14 +16,13 @@ _LEAST_PARTS = 4  # restores/<id>/<target>/<name>
 
 @dataclass(slots=True)
 class NotedRestore:
-    """The listed notes of one restore: its first and last put, its planned and its finished targets, and its groups."""
+    """The listed notes of one restore: its first and last put, its planned and its finished targets."""
 
     restore_id: str
     begun_ms: int
     last_ms: int
     planned: dict[str, Listed] = field(default_factory=dict)  # the newest plan of each target
     finished: set[str] = field(default_factory=set)
-    groups: set[str] = field(default_factory=set)  # digests of the names of groups that it has set
 
     @property
     def is_finished(self) -> bool:
@@ -57,9 +56,7 @@ def list_restores(archive: Archive, restore_id: str | None = None) -> list[Noted
         put_ms = epoch_ms(item.last_modified)
         one = found.setdefault(parts[1], NotedRestore(parts[1], put_ms, put_ms))
         one.begun_ms, one.last_ms = min(one.begun_ms, put_ms), max(one.last_ms, put_ms)
-        if parts[2] == APPLICATIONS:
-            one.groups.add(parts[3])
-        elif is_topic_name(parts[2]) and parts[3:] == [PLAN]:  # listed in the order of their numbers
+        if is_topic_name(parts[2]) and parts[3:] == [PLAN]:  # listed in the order of their numbers
             one.planned[parts[2]] = Listed(number, item.size, put_ms)
         elif is_topic_name(parts[2]) and parts[3:] == [FINISHED]:
             one.finished.add(parts[2])
