@@ -140,6 +140,11 @@ class StoreNameError(StoreError):
     """The object store refuses objects with this name."""
 
 
+def with_text(error: ArchiverError | TimeoutError) -> ArchiverError:
+    """Return an ArchiverError unchanged, and a temporary error for a timeout, which has no text."""
+    return error if isinstance(error, ArchiverError) else TemporaryError("no answer in time")
+
+
 class StoreTemporaryError(TemporaryError):
     """The store failed for now: throttled, timed out, broken connection. The outcome of such a put is unknown."""
 
