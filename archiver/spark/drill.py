@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from archiver import __version__
@@ -31,7 +32,6 @@ from archiver.codec.selection import FIRST_LONG, LAST_LONG, TopicSelection
 from archiver.codec.tally import Tally
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import ArchiverError, NotWholeError, UsageError
-from archiver.groups.positions.archived_position import ArchivedPosition
 from archiver.groups.positions.shown import PositionFilter
 from archiver.groups.target.translation import Kind, Remark, TranslatedPosition
 from archiver.kafka.brokers.client import KafkaClient
@@ -263,7 +263,14 @@ def _check_groups(
         drill.complain(f"{target}: {why}")
     translated = [one for group in plan.groups for one in group.positions]
     exact = [one for one in translated if one.remarks == (Remark(Kind.EXACT),)]
-    pairs = [(one, segment) for one in exact for segment in _last_at(one.position, segments)][:_MOST_COMPARED]
+    objects: dict[tuple[str, int], list[Segment]] = {}
+    for segment in segments:
+        objects.setdefault((segment.key.topic, segment.key.partition), []).append(segment)
+    found = (
+        (one, _object_at(one.position.offset, objects.get((one.position.topic, one.position.partition), ())))
+        for one in exact
+    )
+    pairs = [*islice(((one, segment) for one, segment in found if segment is not None), _MOST_COMPARED)]
     drill.groups = {"positions": len(translated), "compared": len(pairs)}
     for one, segment in pairs:
         if not brokers.ask(partial(_is_same_record, archive, one, segment)):
@@ -274,15 +281,10 @@ def _spell(one: TranslatedPosition) -> str:
     return f"group {spell_name(one.position.group)} in {one.position.topic}-{one.position.partition}"
 
 
-def _last_at(position: ArchivedPosition, segments: Sequence[Segment]) -> list[Segment]:
-    """Return the object with the record at a position, of the latest life; empty: none."""
-    place = position.topic, position.partition
-    found = [
-        one
-        for one in segments
-        if (one.key.topic, one.key.partition) == place and one.facts.base <= position.offset < one.facts.next
-    ]
-    return sorted(found, key=lambda one: one.key.life)[-1:]
+def _object_at(offset: int, segments: Sequence[Segment]) -> Segment | None:
+    """Return the object of a partition with an offset, of the latest life; None: none has it."""
+    found = (one for one in segments if one.facts.base <= offset < one.facts.next)
+    return max(found, key=lambda one: one.key.life, default=None)
 
 
 async def _is_same_record(archive: Archive, one: TranslatedPosition, segment: Segment, client: KafkaClient) -> bool:
