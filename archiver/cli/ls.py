@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from archiver.archive.reading.holdings import summarize
 
     if options.segments and options.topic is None:
-        raise UsageError("--segments goes with a TOPIC: an archive has very many")
+        raise UsageError("--segments needs a TOPIC: an archive may have millions of objects")
     config = archive_config(options).storage
     archive = open_archive(config)
     found = summarize(archive, options.topic, copy_choice(options))

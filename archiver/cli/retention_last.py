@@ -50,7 +50,7 @@ def _print_history(options: argparse.Namespace, found: Sequence["SweepReport | N
 def history_lines(reports: Sequence["SweepReport"]) -> Iterator[str]:
     """Yield a line for each sweep, the oldest first."""
     if not reports:
-        yield "no sweep has left a report yet"
+        yield "no sweep has put a report yet"
         return
     rows = [
         (
@@ -119,13 +119,13 @@ def last_row(report: "SweepReport | None") -> dict[str, Any]:
 
 def last_lines(report: "SweepReport | None") -> Iterator[str]:
     if report is None:
-        yield "no sweep has left a report yet"
+        yield "no sweep has put a report yet"
         return
     if report.without_kafka:
-        yield "the last sweep asked no cluster: it went by retention.fixed"
+        yield "the last sweep asked no cluster: it used the limits of retention.fixed"
     for name, why in sorted(report.kept.items())[:MOST_LISTED]:
-        yield f"{name}: nothing went: {why}"
-    yield from left_out_lines(len(report.kept) - MOST_LISTED, "topics of which nothing went")
+        yield f"{name}: nothing was deleted: {why}"
+    yield from left_out_lines(len(report.kept) - MOST_LISTED, "topics without deletions")
     reasons = [line for name, one in sorted(report.topics.items()) for line in _reason_lines(name, one)]
     yield from reasons[:MOST_LISTED]
     yield from left_out_lines(len(reasons) - MOST_LISTED, "reasons")
@@ -151,9 +151,9 @@ def last_lines(report: "SweepReport | None") -> Iterator[str]:
 
 def _reason_lines(name: str, topic: "SweptTopic") -> Iterator[str]:
     for why, count in topic.deleted_because.items():
-        yield f"{name}: {spell_count(count, 'object went', 'objects went')}: {why}"
+        yield f"{name}: {spell_count(count, 'object was deleted', 'objects were deleted')}: {why}"
     for why, count in topic.kept_because.items():
-        yield f"{name}: {spell_count(count, 'object stayed', 'objects stayed')}: {why}"
+        yield f"{name}: {spell_count(count, 'object was kept', 'objects were kept')}: {why}"
 
 
 def _remark(report: "SweepReport", name: str) -> str:
