@@ -75,24 +75,14 @@ def copy_row(result: "CopyResult", seconds: float) -> dict[str, Any]:
     return {
         "objects": result.objects,
         "bytes": result.bytes,
-        "gone": result.gone,
         "whole": not result.problems,
         "seconds": round(seconds, 3),
-        "problems": list(result.problems),
-        "notes": list(_notes(result)),
+        "problems": result.problems,
     }
 
 
 def copy_lines(result: "CopyResult", url: str) -> Iterator[str]:
-    yield from (f"note: {note}" for note in _notes(result))
     yield f"{spell_count(result.objects, 'object')} of {spell_size(result.bytes)} copied to {url}"
     yield (
         f"NOT WHOLE: {spell_count(len(result.problems), 'finding')}" if result.problems else "nothing is missing there"
     )
-
-
-def _notes(result: "CopyResult") -> Iterator[str]:
-    if result.strangers:
-        yield f"{spell_count(result.strangers, 'object')} not written by the archiver: not copied; `archiver ls` names them"
-    if result.gone:
-        yield f"{spell_count(result.gone, 'object')} deleted by a sweep before it was copied"

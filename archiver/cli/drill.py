@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
     key = None if options.sign_key is None else load_key(SIGN_KEY, options.sign_key)
     if options.report is not None and not options.report.parent.is_dir():
-        raise UsageError(f"--report {options.report}: there is no folder {options.report.parent}")
+        raise UsageError(f"--report {options.report}: folder {options.report.parent} does not exist")
     config = archive_config(options)
     options.job.storage = config.storage
     arm(failpoint())
@@ -75,14 +75,14 @@ def _check(options: argparse.Namespace) -> int:
     from archiver.process.values.signed_json import load_key, read_signed
 
     if options.check is None or options.key is None:
-        raise UsageError("--check REPORT goes with --key FILE")
+        raise UsageError("--check REPORT needs --key FILE, and --key needs --check")
     report = read_signed(options.check, load_key("--key", options.key))
     if report.get("format") != 1 or "drill" not in report:
-        raise UsageError(f"{options.check}: is no report of a drill, or one of a newer version")
+        raise UsageError(f"{options.check}: is not the report of a drill of this version")
     if options.format == "json":
         print_json(report)
     else:
-        print_lines([*report_lines(report), "the signature is of this report, and by this key"])
+        print_lines([*report_lines(report), "the signature matches this report and key"])
     if report.get("passed") is True:
         return 0
     complain(f"{options.check}: the drill has not passed")

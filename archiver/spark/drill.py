@@ -62,7 +62,7 @@ _CONFIGS: Final = {"cleanup.policy": "delete", "remote.storage.enable": ""}
 
 @dataclass(slots=True)
 class Drill:
-    """A drill, and what it has found; `problems` by exit code. `report`: as it is signed."""
+    """A drill and its results; `problems`: exit codes by message. `report`: the signed values."""
 
     drill: str  # its id, also that of its restore
     begun_ms: int
@@ -70,7 +70,6 @@ class Drill:
     archive: str  # its address
     target_cluster_id: str = ""
     rto_ms: int = 0
-    took_ms: int = 0
     topics: dict[str, dict[str, Any]] = field(default_factory=dict)
     objects: int = 0
     groups: dict[str, int] | None = None  # None: no positions are archived
@@ -110,7 +109,7 @@ def run_drill(
 ) -> Drill:
     """Carry out a drill. Raises an error only if it could not begin; later ones are in its problems."""
     archive = open_patient_archive(config.storage)
-    begun_ms, started_s, drill_id = machine_now_ms(), time.monotonic(), new_drill_id()
+    begun_ms, drill_id = machine_now_ms(), new_drill_id()
     drill = Drill(drill_id, begun_ms, None if last_ms is None else begun_ms - last_ms, config.storage.url)
     chosen = [name for name in sorted(topic_names(archive)) if not name.startswith("__") and is_wanted(name, topics)]
     if not chosen:
@@ -144,7 +143,6 @@ def run_drill(
                 _remove(archive, brokers, drill.drill, own)
             except ArchiverError as error:
                 drill.complain_of(error)
-    drill.took_ms = round(1000 * (time.monotonic() - started_s))
     return drill
 
 
@@ -177,7 +175,7 @@ def _carry_out(
 
 
 def _judge(drill: Drill, result: RestoreResult) -> None:
-    """Compare what was read back with what was read from the archive. An empty sample proves nothing."""
+    """Compare the digests of target and archive. An empty sample is a problem."""
     if result.failure is not None:
         drill.complain_of(result.failure)
     for problem in (*result.problems, *(f"{name}: was not begun" for name in result.not_begun)):
@@ -193,11 +191,9 @@ def _judge(drill: Drill, result: RestoreResult) -> None:
             drill.complain(problem, exit_code)
         is_empty_topic = drill.from_ms is None and topic.nothing is Nothing.ARCHIVED
         if not topic.records and not is_empty_topic:
-            drill.complain(
-                f"{topic.source}: the sample is empty, and proves nothing: take a longer --last, or other --topics"
-            )
+            drill.complain(f"{topic.source}: the sample is empty: use a longer --last, or other --topics")
     if not result.records:
-        drill.complain("no record was restored: nothing is proved")
+        drill.complain("no record was restored")
 
 
 def _differences(topic: TopicReport) -> Iterator[tuple[str, int]]:
@@ -303,7 +299,7 @@ async def _is_same_record(archive: Archive, one: TranslatedPosition, segment: Se
     return there.records == 1 and (here.records, here.digest) == (1, there.digest)
 
 
-# --- what is left behind
+# --- the end
 
 
 def _remove(archive: Archive, brokers: ClientThread, drill_id: str, note: DrillNote) -> None:

@@ -2,9 +2,8 @@
 
 A copy that is cut off half way must not look whole, so the order matters:
 
-1. The cluster, then the index, which remembers where partitions end, then all other notes: whatever is missing is then missed.
-2. Segments, in the order of their puts: what is there is the archive as it was at an earlier time, and a reader that compares
-   the put times of two objects finds the same order.
+1. The cluster, then the index, which has the ends of partitions, then all other notes: readers report missing segments.
+2. Segments, in the order of their puts: the copied ones are the archive of an earlier time, and put times keep their order.
 3. The notes of swept offsets last, listed after the segments: they explain what is missing.
 
 Objects that writers put meanwhile are copied by the next run.
@@ -39,19 +38,15 @@ Report = Callable[[str], None]
 
 @dataclass(slots=True)
 class CopyResult:
-    """Counts of copied objects. `gone`: listed, then deleted by a sweep; `strangers`: not the archiver's, and not copied."""
+    """The copied objects; problems make the copy not whole."""
 
     objects: int = 0
     bytes: int = 0
-    gone: int = 0
-    strangers: int = 0
     problems: list[str] = field(default_factory=list)
 
     def add(self, other: "CopyResult") -> None:
         self.objects += other.objects
         self.bytes += other.bytes
-        self.gone += other.gone
-        self.strangers += other.strangers
         self.problems += other.problems
 
 
@@ -113,13 +108,11 @@ class _Copying:
     def _copy(self, item: ListedObject) -> CopyResult:
         """Read an object, check it, put it, and read it back."""
         found = self._source.store.get(item.key)
-        if found is None:
-            return CopyResult(gone=1)
+        if found is None:  # a sweep has deleted it
+            return CopyResult()
         try:
             kind = self._check(item.key, *found)
-            if kind is None:
-                return CopyResult(strangers=1)
-            is_put = self._put(item.key, *found, kind)
+            is_put = kind is not None and self._put(item.key, *found, kind)
         except NotWholeError as error:
             return CopyResult(problems=[str(error)])
         return CopyResult(objects=1, bytes=item.size) if is_put else CopyResult()

@@ -59,13 +59,13 @@ def read_signed(path: Path, key: "Ed25519PublicKey") -> dict[str, Any]:
         found = as_object(parse_json(path.read_bytes(), _MOST_PARSED_BYTES))
         report, signature = as_object(found[REPORT]), found[_SIGNATURE]
     except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"--check {path}: is no report of a drill: {error!r:.200}") from error
+        raise UsageError(f"--check {path}: is not the report of a drill: {error!r:.200}") from error
     if signature is None:
         raise NotWholeError(f"{path}: is not signed; run the drill with --sign-key")
     try:
         key.verify(base64.b64decode(str(signature), validate=True), canonical(report))
     except (InvalidSignature, ValueError) as error:
         raise NotWholeError(
-            f"{path}: the signature is not of this report, or not by this key: believe none of it"
+            f"{path}: the signature does not match this report and key: do not trust the report"
         ) from error
     return report
