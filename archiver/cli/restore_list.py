@@ -75,17 +75,11 @@ def list_lines(restores: Sequence["NotedRestore"]) -> Iterator[str]:
             moment(one.begun_ms),
             moment(one.last_ms),
             spell_some(sorted(one.planned), _MOST_NAMED),
-            _standing(one),
+            f"{len(one.planned.keys() & one.finished)} of {spell_count(len(one.planned), 'topic')}",
         )
         for one in restores
     ]
-    yield from table_lines(("id", "begun", "last note", "into", ""), rows)
-
-
-def _standing(restore: "NotedRestore") -> str:
-    if restore.is_finished:
-        return "finished"
-    return f"{len(restore.planned.keys() & restore.finished)} of {spell_count(len(restore.planned), 'topic')} finished"
+    yield from table_lines(("id", "begun", "last note", "into", "finished"), rows)
 
 
 def show_lines(restore: "NotedRestore", topics: Sequence["NotedTopic"]) -> Iterator[str]:
@@ -96,16 +90,12 @@ def show_lines(restore: "NotedRestore", topics: Sequence["NotedTopic"]) -> Itera
             str(one.partitions),
             f"{one.records:,}",
             spell_size(one.stored_bytes),
+            one.cluster_id,
             "finished" if one.target in restore.finished else "not finished",
         )
         for one in topics
     ]
-    yield from table_lines(("topic", "into", "partitions", "records", "stored", ""), rows)
-    clusters = sorted({one.cluster_id for one in topics if one.cluster_id})
-    into = f" into cluster {', '.join(clusters)}" if clusters else ""
-    yield (
-        f"restore {restore.restore_id}{into}: begun {moment(restore.begun_ms)}, last note {moment(restore.last_ms)};"
-        f" {_standing(restore)}"
-    )
+    yield from table_lines(("topic", "into", "partitions", "records", "stored", "cluster", ""), rows)
+    yield from list_lines([restore])
     if not restore.is_finished:
         yield f"to continue it, run the same command again with --id {restore.restore_id}"
