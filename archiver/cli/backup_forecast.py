@@ -32,13 +32,8 @@ def run_forecast(options: argparse.Namespace) -> int:
 
 
 def forecast_row(found: "BackupForecast") -> dict[str, Any]:
-    return {
-        "topics": [asdict(one) for one in found.topics],
-        "offsets": sum(one.offsets for one in found.topics),
-        "bytes": sum(one.bytes for one in found.topics),
-        "notes": list(found.notes),
-        "errors": list(found.errors),
-    }
+    sums = {name: sum(getattr(one, name) for one in found.topics) for name in ("offsets", "bytes")}
+    return asdict(found) | sums
 
 
 def forecast_lines(found: "BackupForecast") -> Iterator[str]:
