@@ -130,7 +130,7 @@ def run_drill(
             raise UsageError(
                 f"scratch topics could not be deleted: grant this user Delete on topics with the prefix {SCRATCH}"
             )
-        own = DrillNote(target_cluster_id=drill.target_cluster_id, begun_ms=begun_ms, scratch=scratch)
+        own = DrillNote(target_cluster_id=drill.target_cluster_id, scratch=scratch)
         put_drill(archive, drill.drill, own)
         reach("drill.noted")
         try:

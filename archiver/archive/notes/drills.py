@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from archiver.archive.format.fact_model import BoundedText, Item, Number
+from archiver.archive.format.fact_model import BoundedText, Item
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.note_stream import NoteKind
 
@@ -22,7 +22,6 @@ class DrillNote:
     """A drill that has not ended. `scratch`: the scratch topic of each archived topic."""
 
     target_cluster_id: BoundedText
-    begun_ms: Number
     scratch: Mapping[BoundedText, Item[BoundedText]]
 
     def __post_init__(self) -> None:

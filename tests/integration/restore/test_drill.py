@@ -131,7 +131,7 @@ def test_a_topic_that_is_not_the_drills_stays(broker_41: Broker, topic: str, sit
 
     archive = Archive(*store_of(site))
     cluster_id = read_cluster(archive)
-    forged = {"format": 1, "target_cluster_id": cluster_id, "begun_ms": 1, "scratch": {topic: topic}}
+    forged = {"format": 1, "target_cluster_id": cluster_id, "scratch": {topic: topic}}
     append_fact(archive, "drills/forged", lambda _: forged)
     with pytest.raises(NotWholeError, match="is not the name of a scratch topic"):
         run_drill(*settings_of(site, bootstrap))

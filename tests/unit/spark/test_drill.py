@@ -89,7 +89,7 @@ def test_400_drills_leave_few_objects() -> None:
         for earlier, note in read_drills(archive).items():
             _remove(archive, brokers, earlier, note)
         drill_id = new_drill_id()
-        own = DrillNote(target_cluster_id="c", begun_ms=number, scratch={"orders": f"{SCRATCH}{number}"})
+        own = DrillNote(target_cluster_id="c", scratch={"orders": f"{SCRATCH}{number}"})
         put_drill(archive, drill_id, own)
         RestoreNotes(archive, drill_id, "c").note_plans([plan], {"back": "T"}, RestoreRequest().terms)
         assert len(list(archive.store.list("control/restores/"))) > 0
