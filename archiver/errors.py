@@ -18,6 +18,11 @@ class ArchiverError(Exception):
         self.has_lines = True
         return self
 
+    @property
+    def lines(self) -> list[str]:
+        """The message, split at its own line breaks."""
+        return str(self).split("\n") if self.has_lines else [str(self)]
+
 
 class UsageError(ArchiverError):
     """The command line or the configuration is wrong; a line for each mistake."""
@@ -133,6 +138,11 @@ class StoreLacksError(StoreError):
 
 class StoreNameError(StoreError):
     """The object store refuses objects with this name."""
+
+
+def with_text(error: ArchiverError | TimeoutError) -> ArchiverError:
+    """Return an ArchiverError unchanged, and a temporary error for a timeout, which has no text."""
+    return error if isinstance(error, ArchiverError) else TemporaryError("no answer in time")
 
 
 class StoreTemporaryError(TemporaryError):

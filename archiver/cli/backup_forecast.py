@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import table_lines
+from archiver.errors import ArchiverError, UsageError
 from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 def run_forecast(options: argparse.Namespace) -> int:
     from archiver.backup.reports.forecast import forecast_backup
     from archiver.config.load import load_with_optional_storage
-    from archiver.errors import UsageError
 
     config, has_storage = load_with_optional_storage(options.config)
     if not config.topics.include:
@@ -28,17 +28,12 @@ def run_forecast(options: argparse.Namespace) -> int:
         print_lines(forecast_lines(found))
     for problem in (*found.notes, *found.errors):
         complain(problem)
-    return max((error.exit_code for error in found.errors), default=0)
+    return ArchiverError.exit_code if found.errors else 0
 
 
 def forecast_row(found: "BackupForecast") -> dict[str, Any]:
-    return {
-        "topics": [asdict(one) for one in found.topics],
-        "offsets": sum(one.offsets for one in found.topics),
-        "bytes": sum(one.bytes or 0 for one in found.topics),
-        "notes": list(found.notes),
-        "errors": [str(error) for error in found.errors],
-    }
+    sums = {name: sum(getattr(one, name) for one in found.topics) for name in ("offsets", "bytes")}
+    return asdict(found) | sums
 
 
 def forecast_lines(found: "BackupForecast") -> Iterator[str]:
@@ -47,7 +42,7 @@ def forecast_lines(found: "BackupForecast") -> Iterator[str]:
             one.topic,
             f"{one.behind} of {one.partitions}",
             f"{one.offsets:,}",
-            "?" if one.bytes is None else spell_size(one.bytes),
+            spell_size(one.bytes),
             "new" if one.is_new else "",
         )
         for one in found.topics
@@ -55,7 +50,7 @@ def forecast_lines(found: "BackupForecast") -> Iterator[str]:
     ]
     if rows:
         yield from table_lines(("topic", "partitions", "records at most", "bytes in Kafka, about", ""), rows)
-    offsets, size = sum(one.offsets for one in found.topics), sum(one.bytes or 0 for one in found.topics)
+    offsets, size = sum(one.offsets for one in found.topics), sum(one.bytes for one in found.topics)
     idle = len(found.topics) - len(rows)
     rest = f"; {spell_count(idle, 'topic')} would have nothing new" if idle else ""
     yield (

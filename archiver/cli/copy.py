@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _second(first: "StorageConfig", to: str) -> "StorageConfig":
-    """Return the storage of the second archive. Raises UsageError if it is within the first one, or the other way round."""
+    """Return the storage of the second archive. Raises UsageError if one archive is below the other."""
     from archiver.archive.format.layout import Layout
     from archiver.config.load import config_from_url, load_config
     from archiver.store.client import configured_endpoint
@@ -64,12 +64,10 @@ def _second(first: "StorageConfig", to: str) -> "StorageConfig":
         second = first.model_copy(update={"url": config_from_url(to).storage.url})
     else:
         second = load_config(Path(to)).storage
-    ours, theirs = Layout(first.prefix), Layout(second.prefix)
     is_same_bucket = (configured_endpoint(first), first.bucket) == (configured_endpoint(second), second.bucket)
-    if is_same_bucket and any(
-        one.root == other.root or other.is_within(one.root) for one, other in ((ours, theirs), (theirs, ours))
-    ):
-        raise UsageError(f"--to {second.url}: is this very archive, or a part of it; give another bucket or prefix")
+    shorter, longer = sorted((Layout(first.prefix).root, Layout(second.prefix).root), key=len)
+    if is_same_bucket and longer.startswith(shorter):
+        raise UsageError(f"--to {second.url}: overlaps with {first.url}; give another bucket or prefix")
     return second
 
 
@@ -77,18 +75,13 @@ def copy_row(result: "CopyResult", seconds: float) -> dict[str, Any]:
     return {
         "objects": result.objects,
         "bytes": result.bytes,
-        "gone": result.gone,
         "whole": not result.problems,
         "seconds": round(seconds, 3),
-        "problems": list(result.problems),
-        "notes": result.notes,
+        "problems": result.problems,
     }
 
 
 def copy_lines(result: "CopyResult", url: str) -> Iterator[str]:
-    yield from (f"note: {note}" for note in result.notes)
-    if result.gone:
-        yield f"note: {spell_count(result.gone, 'object was', 'objects were')} listed and gone then: a sweep deleted what it read"
     yield f"{spell_count(result.objects, 'object')} of {spell_size(result.bytes)} copied to {url}"
     yield (
         f"NOT WHOLE: {spell_count(len(result.problems), 'finding')}" if result.problems else "nothing is missing there"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from archiver.cli.jobs import add_job
-from archiver.cli.options import add_archive, add_format, archive_config
-from archiver.cli.output import complain, print_json, print_lines
+from archiver.cli.options import add_archive, add_format, add_target, archive_config, duration
+from archiver.cli.output import complain, print_json, print_lines, write_file
 from archiver.cli.spelling import moment, table_lines
-from archiver.errors import ArchiverError, NotWholeError, UsageError
+from archiver.errors import NotWholeError, UsageError
 from archiver.process.output.text import spell_count
 
 
@@ -18,12 +18,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_job(parser, run, "drill")
     add_archive(parser)
     add_format(parser)
-    parser.add_argument("--target", type=Path, metavar="FILE", help="YAML file with the target's kafka: section")
+    add_target(parser, required=False)  # not for `--check`
     parser.add_argument(
         "--topics", metavar="REGEX", help="topics whose whole name matches (default: all but those that begin with __)"
     )
     parser.add_argument(
-        "--last", metavar="TIME", type=_duration, help="only records of so long before now, such as 2h (default: all)"
+        "--last", metavar="TIME", type=duration, help="only records of so long before now, such as 2h (default: all)"
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report there, as JSON")
     parser.add_argument("--sign-key", type=Path, metavar="FILE", help="sign the report by this Ed25519 key (PEM)")
@@ -41,12 +41,12 @@ def run(options: argparse.Namespace) -> int:
     from archiver.config.load import load_target
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
-    from archiver.process.values.signed_json import SIGN_KEY, load_key, sign
+    from archiver.process.values.signed_json import SIGN_KEY, canonical, load_key, sign
     from archiver.spark.drill import run_drill
 
     key = None if options.sign_key is None else load_key(SIGN_KEY, options.sign_key)
     if options.report is not None and not options.report.parent.is_dir():
-        raise UsageError(f"--report {options.report}: there is no folder {options.report.parent}")
+        raise UsageError(f"--report {options.report}: folder {options.report.parent} does not exist")
     config = archive_config(options)
     options.job.storage = config.storage
     arm(failpoint())
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         )
     signed = sign(drill.report, key)
     if options.report is not None:
-        _write(options.report, signed)
+        write_file(options.report, f"{canonical(signed).decode()}\n")
     if options.format == "json":
         print_json(signed)
     else:
@@ -70,37 +70,19 @@ def run(options: argparse.Namespace) -> int:
     return drill.exit_code
 
 
-def _duration(text: str) -> int:
-    from archiver.config.quantities import parse_duration_ms
-
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
-
-
-def _write(path: Path, signed: Mapping[str, Any]) -> None:
-    from archiver.process.values.signed_json import canonical
-
-    try:
-        path.write_bytes(canonical(signed) + b"\n")
-    except OSError as error:
-        raise ArchiverError(f"--report {path}: could not be written: {error.strerror}") from error
-
-
 def _check(options: argparse.Namespace) -> int:
     """Check a report's signature. A drill that has not passed is exit code 3, too."""
     from archiver.process.values.signed_json import load_key, read_signed
 
     if options.check is None or options.key is None:
-        raise UsageError("--check REPORT goes with --key FILE")
+        raise UsageError("--check REPORT needs --key FILE, and --key needs --check")
     report = read_signed(options.check, load_key("--key", options.key))
     if report.get("format") != 1 or "drill" not in report:
-        raise UsageError(f"{options.check}: is no report of a drill, or one of a newer version")
+        raise UsageError(f"{options.check}: is not the report of a drill of this version")
     if options.format == "json":
         print_json(report)
     else:
-        print_lines([*report_lines(report), "the signature is of this report, and by this key"])
+        print_lines([*report_lines(report), "the signature matches this report and key"])
     if report.get("passed") is True:
         return 0
     complain(f"{options.check}: the drill has not passed")

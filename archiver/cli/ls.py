@@ -1,8 +1,7 @@
 """`archiver ls`: its options, its run, and its printers: of each topic or partition, and of single objects."""
 
 import argparse
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,14 +23,9 @@ if TYPE_CHECKING:
     from archiver.archive.reading.holdings import ArchiveSummary, Holding, SegmentRow
 
 
-SORTS: Final = ("name", "records", "bytes", "stored", "time", "put")
-_MOST: Final[Mapping[str, Callable[["Holding"], float]]] = {
-    "records": lambda one: one.records,
-    "bytes": lambda one: one.payload_bytes,
-    "stored": lambda one: one.stored_bytes,
-    "time": lambda one: -math.inf if one.max_timestamp is None else one.max_timestamp,
-    "put": lambda one: 0.0 if one.last_put is None else one.last_put.timestamp(),
-}
+_SORTED_BY: Final = {
+    "records": "records", "bytes": "payload_bytes", "stored": "stored_bytes", "time": "max_timestamp", "put": "last_put"
+}  # fmt: skip
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +35,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", nargs="?", type=topic_name, metavar="TOPIC", help="show the partitions of this topic")
     add_copies(parser)
     parser.add_argument(
-        "--sort", choices=SORTS, default="name", help="order of the rows; all but names: the largest first"
+        "--sort",
+        choices=("name", *_SORTED_BY),
+        default="name",
+        help="order of the rows; all but names: the largest first",
     )
     parser.add_argument("--segments", action="store_true", help="with TOPIC: show each of its objects")
 
@@ -51,12 +48,17 @@ def run(options: argparse.Namespace) -> int:
     from archiver.archive.reading.holdings import summarize
 
     if options.segments and options.topic is None:
-        raise UsageError("--segments goes with a TOPIC: an archive has very many")
+        raise UsageError("--segments needs a TOPIC: an archive may have millions of objects")
     config = archive_config(options).storage
     archive = open_archive(config)
     found = summarize(archive, options.topic, copy_choice(options))
     if options.sort != "name":
-        found = replace(found, holdings=sorted(found.holdings, key=_MOST[options.sort], reverse=True))
+
+        def rank(one: "Holding") -> tuple[bool, Any]:
+            value = getattr(one, _SORTED_BY[options.sort])
+            return value is not None, value
+
+        found = replace(found, holdings=sorted(found.holdings, key=rank, reverse=True))
     if options.format == "json":
         print_json(summary_row(found, with_segments=options.segments))
     else:
@@ -195,20 +197,17 @@ def _remarks(holding: "Holding") -> str:
 
 
 def segment_lines(rows: Iterable["SegmentRow"]) -> Iterator[str]:
-    from archiver.archive.segments.segment_facts import SegmentFacts
     from archiver.config.quantities import spell_time
 
     lines = []
-    for row in rows:
-        segment, facts = row.segment, row.segment.facts
+    for row in map(segment_row, rows):
         records, size, times, remarks = "?", "?", "?", ["v1.0"]
-        if isinstance(facts, SegmentFacts):
-            records, size = f"{facts.records:,}", spell_size(facts.bytes)
-            times = " .. ".join(spell_time(at) for at in (facts.min_timestamp, facts.max_timestamp))
-            remarks = [f"hole {hole}" for hole in facts.holes]
-        put = "" if segment.put_at is None else put_moment(segment.put_at)
+        if row["records"] is not None:
+            records, size = f"{row['records']:,}", spell_size(row["bytes"])
+            times = " .. ".join(spell_time(row[name]) for name in ("min_timestamp", "max_timestamp"))
+            remarks = [f"hole {hole}" for hole in row["holes"]]
         lines.append((
-            str(segment.key.partition), f"{facts.base}..{facts.next}", records, size, spell_size(segment.size), times, put,
-            segment.object_key, ", ".join([*remarks, *(["shadowed"] if row.is_shadowed else [])]),
+            str(row["partition"]), f"{row['base']}..{row['next']}", records, size, spell_size(row["stored_bytes"]), times,
+            row["put"] or "", row["key"], ", ".join([*remarks, *(["shadowed"] if row["shadowed"] else [])]),
         ))  # fmt: skip
     yield from table_lines(("partition", "offsets", "records", "bytes", "stored", "time", "put", "object", ""), lines)

@@ -4,7 +4,7 @@ import argparse
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from archiver.cli.output import complain, write
 from archiver.errors import ArchiverError, UsageError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - it has no other name
 
-
+Value = TypeVar("Value")
 EXIT_STATUS = """\
 exit status:
   0  done
@@ -91,9 +91,9 @@ def add_archive(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
+def add_target(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     parser.add_argument(
-        "--target", required=True, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
+        "--target", required=required, type=Path, metavar="FILE", help="YAML file with the target's kafka: section"
     )
 
 
@@ -182,8 +182,19 @@ def pattern(option: str, text: str) -> re.Pattern[str]:
 def size(text: str) -> int:
     from archiver.config.quantities import parse_size_bytes
 
+    return value_of(text, parse_size_bytes)
+
+
+def duration(text: str) -> int:
+    from archiver.config.quantities import parse_duration_ms
+
+    return value_of(text, parse_duration_ms)
+
+
+def value_of(text: str, parse: Callable[[str], Value]) -> Value:
+    """Parse the value of an option. argparse would not print the message of a ValueError."""
     try:
-        return parse_size_bytes(text)
+        return parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
 

@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from archiver.errors import ArchiverError
@@ -43,8 +44,7 @@ def complain_of(error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt):
         complain(INTERRUPTED)
         return
-    has_lines = isinstance(error, ArchiverError) and error.has_lines
-    for line in str(error).split("\n") if has_lines else [error]:
+    for line in error.lines if isinstance(error, ArchiverError) else [error]:
         complain(line)
 
 
@@ -69,6 +69,16 @@ def write(text: str, *, end: str = "\n", flush: bool = False) -> bool:
 
 def cannot_be_written(error: OSError) -> ArchiverError:
     return ArchiverError(f"the output could not be written: {error.strerror}; what is in the archive is whole")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Replace the file at once: a web server or another job may be reading the former one."""
+    unfinished = path.with_name(f".{path.name}.part")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        raise ArchiverError(f"{path}: cannot be written: {error.strerror}; give another FILE") from error
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
-"""Makes absolute times of relative ones on the command line (`--from -2h`), before argparse takes them for options."""
+"""Resolves relative times on the command line (`--from -2h`), before argparse takes them for options. Used by `main`."""
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 _OPTIONS: Final = frozenset({"--from", "--until", "--since", "--as-of", "--now"})
@@ -10,23 +10,17 @@ _RELATIVE: Final = re.compile(r"-(\d{1,9}(?:\.\d{1,9})?(?:ms|s|min|h|d|w))", re.
 
 
 def resolve_times(typed: Sequence[str], clock_s: Callable[[], float] = time.time) -> list[str]:  # noqa: TID251 - the clock
-    """Return the words with each relative time as an absolute one: what is printed, to be typed again, means the same."""
-    return list(_resolved(typed, clock_s))
-
-
-def _resolved(typed: Sequence[str], clock_s: Callable[[], float]) -> Iterator[str]:
-    words = iter(typed)
-    for word in words:
-        name, _, value = word.partition("=")
-        following = ""
-        if word in _OPTIONS:
-            following = value = next(words, "")
+    """Return the words with each relative time as an absolute one: a printed command means the same when it is typed again."""
+    found: list[str] = []
+    for word in typed:
+        is_value = bool(found) and found[-1] in _OPTIONS
+        name, _, value = (f"{found[-1]}={word}" if is_value else word).partition("=")
         match = _RELATIVE.fullmatch(value) if name in _OPTIONS else None
-        if match is not None:
-            from archiver.config.quantities import parse_duration_ms, spell_time
+        if match is None:
+            found.append(word)
+            continue
+        from archiver.config.quantities import parse_duration_ms, spell_time
 
-            yield f"{name}={spell_time(round(clock_s() * 1000) - parse_duration_ms(match[1]))}"
-        else:
-            yield word
-            if following:
-                yield following
+        moment = spell_time(round(clock_s() * 1000) - parse_duration_ms(match[1]))
+        found[len(found) - is_value :] = [f"{name}={moment}"]
+    return found

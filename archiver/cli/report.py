@@ -4,8 +4,8 @@ import argparse
 import math
 from pathlib import Path
 
-from archiver.cli.options import add_archive, add_run, archive_config, pattern
-from archiver.cli.output import complain, print_line
+from archiver.cli.options import add_archive, add_run, archive_config, duration, pattern
+from archiver.cli.output import complain, print_line, write_file
 from archiver.errors import NotWholeError
 
 
@@ -14,22 +14,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_archive(parser)
     parser.add_argument("--html", required=True, type=Path, metavar="FILE", help="the page to write")
     parser.add_argument("--topics", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")
-    parser.add_argument("--last", type=_age, metavar="AGE", help="the length of the time lines (30d; default: all)")
+    parser.add_argument("--last", type=duration, metavar="AGE", help="the length of the time lines (30d; default: all)")
     prices = parser.add_argument_group("prices", "the defaults are examples: give those of your store")
     prices.add_argument(
         "--price-gb", type=_price, default=0.023, metavar="N", help="of 2^30 bytes a month (default: 0.023)"
     )
     prices.add_argument("--price-puts", type=_price, default=0.005, metavar="N", help="of 1,000 puts (default: 0.005)")
     prices.add_argument("--currency", default="USD", metavar="NAME", help="shown with prices (default: USD)")
-
-
-def _age(text: str) -> int:
-    from archiver.config.quantities import parse_duration_ms
-
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
 
 
 def _price(text: str) -> float:
@@ -49,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from archiver.cli.status import parse_ages, status_row
     from archiver.process.output.text import spell_size
     from archiver.upkeep.report.contents import ReportRequest, collect_report
-    from archiver.upkeep.report.page import page_of, write_page
+    from archiver.upkeep.report.page import page_of
     from archiver.upkeep.run_status import read_status
 
     topics, prices = pattern("--topics", options.topics), (options.price_gb, options.price_puts, options.currency)
@@ -59,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     found = collect_report(archive, asked, config.index, machine_now_ms())
     status = status_row(read_status(archive, machine_now_ms(), parse_ages([])), None)
     page = page_of({"url": config.url, "version": __version__, "status": status, **found})
-    write_page(options.html, page)
+    write_file(options.html, page)
     print_line(f"{options.html}: {spell_size(len(page))}")
     for problem in found["problems"]:
         complain(problem)

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from archiver.cli.chosen_positions import add_group_renames, add_groups_removed, group_request
@@ -16,6 +15,7 @@ from archiver.cli.options import (
     add_copies,
     add_format,
     add_life,
+    add_target,
     add_times,
     archive_config,
     natural,
@@ -47,9 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_job(parser, run, "restore")
     add_archive(parser)
     add_format(parser)
-    parser.add_argument(
-        "--target", type=Path, metavar="FILE", help="YAML file with the target's kafka: section (required)"
-    )
+    add_target(parser, required=False)  # not for `list` and `show`
     parser.add_argument(
         "--dry-run", action="store_true", help="show the plan, and what would be refused; change nothing"
     )

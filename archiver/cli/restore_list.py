@@ -1,7 +1,8 @@
-"""`archiver restore list` and `restore show`: what the archive's notes tell of restores; their runs, and their printers."""
+"""`archiver restore list` and `restore show`: the restores that have notes in the archive. Their runs, and their printers."""
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.options import add_archive, add_format, add_run, archive_config, parser_of
@@ -18,11 +19,11 @@ _MOST_NAMED: Final = 3
 def add_ways(parser: argparse.ArgumentParser) -> None:
     """Add the two commands; without one of them `restore` restores."""
     ways = parser.add_subparsers(title="other commands", metavar="[list | show ID]", required=False)
-    listed = parser_of(ways, "list", "which restores there were, by the archive's notes")
+    listed = parser_of(ways, "list", "list the restores that have notes in the archive")
     add_run(listed, run_list)
     add_archive(listed)
     add_format(listed)
-    shown = parser_of(ways, "show", "how far one restore has come, by the archive's notes")
+    shown = parser_of(ways, "show", "show the planned and the finished topics of one restore")
     add_run(shown, run_show)
     add_archive(shown)
     add_format(shown)
@@ -47,7 +48,7 @@ def run_show(options: argparse.Namespace) -> int:
 
     restore, topics = read_restore(open_archive(archive_config(options).storage), options.shown)
     if options.format == "json":
-        print_json(list_row(restore) | {"topics": [show_row(one) for one in topics]})
+        print_json(list_row(restore) | {"topics": [asdict(one) for one in topics]})
     else:
         print_lines(show_lines(restore, topics))
     return 0
@@ -60,7 +61,6 @@ def list_row(restore: "NotedRestore") -> dict[str, Any]:
         "last_note": moment(restore.last_ms),
         "targets": sorted(restore.planned),
         "finished_targets": sorted(restore.finished),
-        "groups": len(restore.groups),
         "is_finished": restore.is_finished,
     }
 
@@ -75,21 +75,11 @@ def list_lines(restores: Sequence["NotedRestore"]) -> Iterator[str]:
             moment(one.begun_ms),
             moment(one.last_ms),
             spell_some(sorted(one.planned), _MOST_NAMED),
-            _standing(one),
+            f"{len(one.planned.keys() & one.finished)} of {spell_count(len(one.planned), 'topic')}",
         )
         for one in restores
     ]
-    yield from table_lines(("id", "begun", "last note", "into", ""), rows)
-
-
-def _standing(restore: "NotedRestore") -> str:
-    groups = f", {spell_count(len(restore.groups), 'group')} set" if restore.groups else ""
-    done = f"{len(restore.planned & restore.finished)} of {spell_count(len(restore.planned), 'topic')} finished"
-    return f"{'finished' if restore.is_finished else done}{groups}"
-
-
-def show_row(topic: "NotedTopic") -> dict[str, Any]:
-    return {name: getattr(topic, name) for name in topic.__slots__}
+    yield from table_lines(("id", "begun", "last note", "into", "finished"), rows)
 
 
 def show_lines(restore: "NotedRestore", topics: Sequence["NotedTopic"]) -> Iterator[str]:
@@ -97,19 +87,15 @@ def show_lines(restore: "NotedRestore", topics: Sequence["NotedTopic"]) -> Itera
         (
             one.source + (f"@{one.life}" if one.life else ""),
             one.target,
-            f"{one.verified} of {one.partitions}",
-            f"{one.verified_records:,} of {one.records:,}",
+            str(one.partitions),
+            f"{one.records:,}",
             spell_size(one.stored_bytes),
-            "finished" if one.is_finished else "not finished",
+            one.cluster_id,
+            "finished" if one.target in restore.finished else "not finished",
         )
         for one in topics
     ]
-    yield from table_lines(("topic", "into", "partitions verified", "records", "stored", ""), rows)
-    clusters = sorted({one.cluster_id for one in topics if one.cluster_id})
-    into = f" into cluster {', '.join(clusters)}" if clusters else ""
-    yield (
-        f"restore {restore.restore_id}{into}: begun {moment(restore.begun_ms)}, last note {moment(restore.last_ms)};"
-        f" {_standing(restore)}"
-    )
+    yield from table_lines(("topic", "into", "partitions", "records", "stored", "cluster", ""), rows)
+    yield from list_lines([restore])
     if not restore.is_finished:
-        yield f"if none runs: the same command as before, with --id {restore.restore_id}, goes on"
+        yield f"to continue it, run the same command again with --id {restore.restore_id}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.jobs import add_job
-from archiver.cli.options import add_archive, add_format
+from archiver.cli.options import add_archive, add_format, natural
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.retention_last import run_reports
 from archiver.cli.spelling import MOST_LISTED, left_out_lines, moment, table_lines
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from archiver.upkeep.retention.sweeping.sweep_result import SweepResult
 
 _MOST_RANGES: Final = 10  # of a partition that a line names: holds may leave many
+_MOST_SWEEPS: Final = 100
 _ANY_PLAN: Final = True  # no text: a script may give an empty digest, which is none
 _COMMAND: Final = ("archiver", "retention")
 
@@ -46,8 +47,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--now", metavar="TIME", help="count ages from this time (2026-11-20T14:00:00Z); the future only with --dry-run"
     )
     reports = parser.add_mutually_exclusive_group()
-    reports.add_argument("--last", action="store_true", help="sweep nothing; tell what the last sweep did")
-    reports.add_argument("--history", action="store_true", help="sweep nothing; tell of all sweeps, a line each")
+    reports.add_argument("--last", action="store_true", help="sweep nothing; show what the last sweep did")
+    reports.add_argument(
+        "--history",
+        nargs="?",
+        type=natural,
+        const=_MOST_SWEEPS,
+        metavar="N",
+        help=f"sweep nothing; show the last N sweeps (default: {_MOST_SWEEPS}; 0: all that have a report), a line each",
+    )
 
 
 def agreement(yes: str | bool | None) -> tuple[bool, str]:
@@ -60,7 +68,7 @@ def agreement(yes: str | bool | None) -> tuple[bool, str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.last or options.history:
+    if options.last or options.history is not None:
         return run_reports(options)
     return _run_sweep(options)
 

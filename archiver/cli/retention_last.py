@@ -19,21 +19,14 @@ def run_reports(options: argparse.Namespace) -> int:
     from archiver.archive.format.handle import open_archive
     from archiver.archive.notes.sweeps import read_last_report, read_reports
 
-    given = {
-        "--dry-run": options.dry_run,
-        "--yes": options.yes is not None,
-        "--topics": options.topics is not None,
-        "--without-kafka": options.without_kafka,
-        "--now": options.now is not None,
-        "--metrics-file": options.metrics_file is not None,
-    }
-    others = [name for name, is_given in given.items() if is_given]
+    names = ("dry_run", "yes", "topics", "without_kafka", "now", "metrics_file")
+    others = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in {None, False}]
     if others:
-        what = "--history tells of sweeps that are" if options.history else "--last tells of a sweep that is"
-        raise UsageError(f"{what} over; {' and '.join(others)} cannot go with it")
+        shown = "--last" if options.last else "--history"
+        raise UsageError(f"{shown} only shows earlier sweeps; {' and '.join(others)} cannot go with it")
     archive = open_archive(archive_config(options).storage)
-    if options.history:
-        return _print_history(options, list(read_reports(archive)))
+    if options.history is not None:
+        return _print_history(options, list(read_reports(archive, options.history)))
     report = read_last_report(archive)
     if options.format == "json":
         print_json(last_row(report))
@@ -57,7 +50,7 @@ def _print_history(options: argparse.Namespace, found: Sequence["SweepReport | N
 def history_lines(reports: Sequence["SweepReport"]) -> Iterator[str]:
     """Yield a line for each sweep, the oldest first."""
     if not reports:
-        yield "no sweep has left a report yet"
+        yield "no sweep has put a report yet"
         return
     rows = [
         (
@@ -126,13 +119,13 @@ def last_row(report: "SweepReport | None") -> dict[str, Any]:
 
 def last_lines(report: "SweepReport | None") -> Iterator[str]:
     if report is None:
-        yield "no sweep has left a report yet"
+        yield "no sweep has put a report yet"
         return
     if report.without_kafka:
-        yield "the last sweep asked no cluster: it went by retention.fixed"
+        yield "the last sweep asked no cluster: it used the limits of retention.fixed"
     for name, why in sorted(report.kept.items())[:MOST_LISTED]:
-        yield f"{name}: nothing went: {why}"
-    yield from left_out_lines(len(report.kept) - MOST_LISTED, "topics of which nothing went")
+        yield f"{name}: nothing was deleted: {why}"
+    yield from left_out_lines(len(report.kept) - MOST_LISTED, "topics without deletions")
     reasons = [line for name, one in sorted(report.topics.items()) for line in _reason_lines(name, one)]
     yield from reasons[:MOST_LISTED]
     yield from left_out_lines(len(reasons) - MOST_LISTED, "reasons")
@@ -158,9 +151,9 @@ def last_lines(report: "SweepReport | None") -> Iterator[str]:
 
 def _reason_lines(name: str, topic: "SweptTopic") -> Iterator[str]:
     for why, count in topic.deleted_because.items():
-        yield f"{name}: {spell_count(count, 'object went', 'objects went')}: {why}"
+        yield f"{name}: {spell_count(count, 'object was deleted', 'objects were deleted')}: {why}"
     for why, count in topic.kept_because.items():
-        yield f"{name}: {spell_count(count, 'object stayed', 'objects stayed')}: {why}"
+        yield f"{name}: {spell_count(count, 'object was kept', 'objects were kept')}: {why}"
 
 
 def _remark(report: "SweepReport", name: str) -> str:

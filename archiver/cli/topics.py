@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     for row in refused:
         complain(row.why)
     for one in found.unmatched:
-        complain(f"{one.place}: {one.entry!r} matches no topic of the cluster")
+        complain(one.unmatched)
     lost = [row for row in found.rows if row.is_lost]
     for row in lost:
         complain(f"{row.topic}: is archived, and Kafka no longer has it; if it may be gone: --accept-gone {row.topic}")

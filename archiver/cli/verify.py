@@ -12,6 +12,7 @@ from archiver.cli.options import (
     add_format,
     archive_config,
     copy_choice,
+    value_of,
 )
 from archiver.cli.output import complain, is_one_terminal, print_json, print_lines
 from archiver.errors import NotWholeError
@@ -52,10 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _sample(text: str) -> "Sample":
     from archiver.upkeep.sampling import Sample
 
-    try:
-        return Sample.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
+    return value_of(text, Sample.parse)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,7 +65,6 @@ def run(options: argparse.Namespace) -> int:
     from archiver.spark.verify import run_verify
     from archiver.upkeep.object_check import Level
 
-    config = archive_config(options)
     options.job.storage = config.storage
     given = {"level": options.level, "topics": options.topics, "since": options.since}
     options.job.facts["limits"] = {name: value for name, value in given.items() if value is not None}

@@ -2,7 +2,7 @@
 
 1. Remove what killed drills have left. Then note the names of the scratch topics, before any is created.
 2. Restore, as `restore` does: it creates the topics, notes their ids (in its plans), fills them and reads them back.
-3. Read the restored objects again, and compare each record with the facts. Compare translated positions of groups.
+3. Read the objects of the sample again, and compare each record with the facts. Compare translated positions of groups.
 4. Delete the topics by their noted ids, then the notes of the restore, then the drill's own note.
 """
 
@@ -12,20 +12,21 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from archiver import __version__
-from archiver.archive.format.control import RESTORES, Fact, newest_listed, read_facts
+from archiver.archive.format.control import RESTORES, newest_listed, read_facts
 from archiver.archive.format.handle import Archive, open_patient_archive
 from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.notes.drills import SCRATCH, DrillNote, drill_prefix, new_drill_id, put_drill, read_drills
-from archiver.archive.reading.catalog import is_wanted, topic_names
+from archiver.archive.reading.catalog import is_wanted, read_archive, topic_names
 from archiver.archive.reading.reader import read_parts
-from archiver.archive.restores.finished_restores import MALFORMED, TargetIds, plans_among, target_ids
-from archiver.archive.restores.noted_parts import planned_objects
+from archiver.archive.restores.finished_restores import TargetIds, plans_among, target_ids
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.parts import ObjectPart
-from archiver.archive.segments.segment_facts import facts_from_metadata
+from archiver.archive.segments.segment_facts import SegmentFacts
 from archiver.codec.frame import Column
 from archiver.codec.selection import FIRST_LONG, LAST_LONG, TopicSelection
 from archiver.codec.tally import Tally
@@ -42,7 +43,6 @@ from archiver.kafka.topics.rights import Operation, missing_rights
 from archiver.process.output.defects import as_ours
 from archiver.process.output.text import spell_name
 from archiver.process.running.failpoints import reach
-from archiver.process.running.workers import side_by_side
 from archiver.restore.groups.group_restore import GroupRequest, read_group_plan, read_positions
 from archiver.restore.plan.request import RestoreRequest
 from archiver.restore.plan.task import CREATE_TIME
@@ -54,7 +54,6 @@ from archiver.upkeep.object_check import Level, check_tasks, run_check
 
 log = logging.getLogger(__name__)
 
-_ASKS_AT_ONCE: Final = 16
 _MOST_COMPARED: Final = 20  # positions of groups, each by the records on both sides
 _ANY: Final = re.compile(".*", re.DOTALL)
 # Nothing may expire, or be compacted, while it is compared.
@@ -63,7 +62,7 @@ _CONFIGS: Final = {"cleanup.policy": "delete", "remote.storage.enable": ""}
 
 @dataclass(slots=True)
 class Drill:
-    """A drill, and what it has found; `problems` by exit code. `report`: as it is signed."""
+    """A drill and its results; `problems`: exit codes by message. `report`: the signed values."""
 
     drill: str  # its id, also that of its restore
     begun_ms: int
@@ -71,7 +70,6 @@ class Drill:
     archive: str  # its address
     target_cluster_id: str = ""
     rto_ms: int = 0
-    took_ms: int = 0
     topics: dict[str, dict[str, Any]] = field(default_factory=dict)
     objects: int = 0
     groups: dict[str, int] | None = None  # None: no positions are archived
@@ -81,7 +79,7 @@ class Drill:
         self.problems.setdefault(str(problem), exit_code)
 
     def complain_of(self, error: ArchiverError) -> None:
-        for line in str(error).split("\n") if error.has_lines else [error]:
+        for line in error.lines:
             self.complain(line, error.exit_code)
 
     @property
@@ -110,14 +108,14 @@ def run_drill(
     notice: Callable[[str], None] = lambda _: None,
 ) -> Drill:
     """Carry out a drill. Raises an error only if it could not begin; later ones are in its problems."""
-    kafka, archive = KafkaSettings.parse(target.kafka, target.place_of_kafka), open_patient_archive(config.storage)
-    begun_ms, started_s, drill_id = machine_now_ms(), time.monotonic(), new_drill_id()
+    archive = open_patient_archive(config.storage)
+    begun_ms, drill_id = machine_now_ms(), new_drill_id()
     drill = Drill(drill_id, begun_ms, None if last_ms is None else begun_ms - last_ms, config.storage.url)
     chosen = [name for name in sorted(topic_names(archive)) if not name.startswith("__") and is_wanted(name, topics)]
     if not chosen:
         raise UsageError(f"no archived topic matches {topics or 'anything'}; `archiver ls` shows what there is")
     scratch = {name: f"{SCRATCH}{drill_id.removeprefix('drill-')}-{number}" for number, name in enumerate(chosen)}
-    with ClientThread(kafka) as brokers:
+    with ClientThread(KafkaSettings.parse(target.kafka, target.place_of_kafka)) as brokers:
         drill.target_cluster_id = brokers.ask(KafkaClient.cluster_id)
         for earlier, note in read_drills(archive).items():
             if note.target_cluster_id == drill.target_cluster_id:
@@ -132,11 +130,11 @@ def run_drill(
             raise UsageError(
                 f"scratch topics could not be deleted: grant this user Delete on topics with the prefix {SCRATCH}"
             )
-        own = DrillNote(target_cluster_id=drill.target_cluster_id, begun_ms=begun_ms, scratch=scratch)
+        own = DrillNote(target_cluster_id=drill.target_cluster_id, scratch=scratch)
         put_drill(archive, drill.drill, own)
         reach("drill.noted")
         try:
-            _carry_out(drill, config, target, archive, scratch, notice)
+            _carry_out(drill, config, target, archive, brokers, scratch, notice)
         except Exception as error:  # noqa: BLE001 - also a defect: the topics are deleted, and that is reported
             drill.complain_of(as_ours(error))
         finally:
@@ -145,7 +143,6 @@ def run_drill(
                 _remove(archive, brokers, drill.drill, own)
             except ArchiverError as error:
                 drill.complain_of(error)
-    drill.took_ms = round(1000 * (time.monotonic() - started_s))
     return drill
 
 
@@ -154,6 +151,7 @@ def _carry_out(
     config: ArchiverConfig,
     target: TargetConfig,
     archive: Archive,
+    brokers: ClientThread,
     scratch: Mapping[str, str],
     notice: Callable[[str], None],
 ) -> None:
@@ -169,15 +167,15 @@ def _carry_out(
     drill.rto_ms = round(1000 * (time.monotonic() - started_s))
     reach("drill.restored")
     _judge(drill, result)
-    segments = _restored_objects(drill, archive)
-    _check_objects(drill, config, segments, notice)
-    notice("comparing positions of groups")
-    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
-    _check_groups(drill, config, archive, kafka, segments, list(scratch))
+    if drill.topics:
+        segments = _sampled_objects(drill, config, archive)
+        _check_objects(drill, config, segments, notice)
+        notice("comparing positions of groups")
+        _check_groups(drill, config, archive, brokers, segments)
 
 
 def _judge(drill: Drill, result: RestoreResult) -> None:
-    """Compare what was read back with what was read from the archive. An empty sample proves nothing."""
+    """Compare the digests of target and archive. An empty sample is a problem."""
     if result.failure is not None:
         drill.complain_of(result.failure)
     for problem in (*result.problems, *(f"{name}: was not begun" for name in result.not_begun)):
@@ -193,11 +191,9 @@ def _judge(drill: Drill, result: RestoreResult) -> None:
             drill.complain(problem, exit_code)
         is_empty_topic = drill.from_ms is None and topic.nothing is Nothing.ARCHIVED
         if not topic.records and not is_empty_topic:
-            drill.complain(
-                f"{topic.source}: the sample is empty, and proves nothing: take a longer --last, or other --topics"
-            )
+            drill.complain(f"{topic.source}: the sample is empty: use a longer --last, or other --topics")
     if not result.records:
-        drill.complain("no record was restored: nothing is proved")
+        drill.complain("no record was restored")
 
 
 def _differences(topic: TopicReport) -> Iterator[tuple[str, int]]:
@@ -212,27 +208,15 @@ def _differences(topic: TopicReport) -> Iterator[tuple[str, int]]:
             yield f"{where}: {told}", NotWholeError.exit_code
 
 
-def _restored_objects(drill: Drill, archive: Archive) -> list[Segment]:
-    """Return the objects with facts that the restore has read, by its plans. Notes the newest time of each topic."""
-    keys: dict[str, None] = {}
-    for stream, plan in _plans(archive, drill.drill).items():
-        try:
-            keys |= dict.fromkeys(planned_objects(archive, stream, plan))
-        except MALFORMED as error:
-            drill.complain(f"control/{stream}: is no plan ({error!r:.300})")
-    found: list[Segment] = []
-    for key, info in zip(keys, side_by_side(_ASKS_AT_ONCE, archive.store.head, keys, "ask"), strict=True):
-        place = archive.layout.parse_stored(key)
-        try:
-            facts = None if info is None else facts_from_metadata(info.metadata, key)
-        except NotWholeError as error:
-            drill.complain_of(error)
-            continue
-        if place is None or info is None or facts is None:  # an object of v1.0 has no facts to compare
-            continue
-        found.append(Segment(key=place, object_key=key, size=info.size, etag=info.etag, facts=facts))
-        row = drill.topics.get(place.topic, {})
-        row["newest_ms"] = max(facts.max_timestamp, row.get("newest_ms") or facts.max_timestamp)
+def _sampled_objects(drill: Drill, config: ArchiverConfig, archive: Archive) -> list[Segment]:
+    """Return the objects with facts that have records of the sample. Notes the newest time of each topic."""
+    found, from_ms = list[Segment](), FIRST_LONG if drill.from_ms is None else drill.from_ms
+    for topic in read_archive(archive, wanted=drill.topics.__contains__, use=config.storage.index):
+        row = drill.topics[topic.topic]
+        for segment in (one for partition in topic.partitions.values() for one in partition.segments):
+            if isinstance(segment.facts, SegmentFacts) and segment.facts.max_timestamp >= from_ms:
+                found.append(segment)
+                row["newest_ms"] = max(segment.facts.max_timestamp, row["newest_ms"] or FIRST_LONG)
     return found
 
 
@@ -258,87 +242,70 @@ def _check_objects(
 
 
 def _check_groups(
-    drill: Drill,
-    config: ArchiverConfig,
-    archive: Archive,
-    kafka: KafkaSettings,
-    segments: Sequence[Segment],
-    topics: Sequence[str],
+    drill: Drill, config: ArchiverConfig, archive: Archive, brokers: ClientThread, segments: Sequence[Segment]
 ) -> None:
     """Translate the newest positions in the topics, and compare the records at some of them. No group is set."""
-    named = re.compile("|".join(map(re.escape, topics)))
+    named = re.compile("|".join(map(re.escape, drill.topics)))
     wanted = PositionFilter(as_of_ms=LAST_LONG, groups=_ANY, topics=named)
     asked = GroupRequest(config=config, wanted=wanted, renames={})
     try:
         positions = read_positions(archive, asked, drill.complain)
-    except UsageError:  # nothing of groups is archived
+    except UsageError:  # no positions are archived
         return
-    plan = asyncio.run(read_group_plan(archive, kafka, drill.drill, asked, positions, drill.complain))
+    plan = asyncio.run(read_group_plan(archive, brokers.settings, drill.drill, asked, positions, drill.complain))
     for one in plan.open:
-        drill.complain(
-            f"group {spell_name(one.position.group)} in {one.position.topic}-{one.position.partition}: {one.reason}"
-        )
+        drill.complain(f"{_spell(one)}: {one.reason}")
     for target, why in plan.restored.unreadable.items():
         drill.complain(f"{target}: {why}")
     translated = [one for group in plan.groups for one in group.positions]
-    pairs = [(one, segment) for one in translated if (segment := _segment_at(one, segments)) is not None][
-        :_MOST_COMPARED
-    ]
-    drill.groups = {"positions": len(translated), "compared": len(pairs)}
-    for one in asyncio.run(_translated_elsewhere(archive, kafka, pairs)):
-        drill.complain(
-            f"group {spell_name(one.position.group)} in {one.position.topic}-{one.position.partition}: offset"
-            f" {one.position.offset} is translated to another record"
-        )
-
-
-def _segment_at(one: TranslatedPosition, segments: Sequence[Segment]) -> Segment | None:
-    """Return the object with the record at a position; None: the position is not translated to that very record."""
-    position = one.position
+    exact = [one for one in translated if one.remarks == (Remark(Kind.EXACT),)]
+    objects: dict[tuple[str, int], list[Segment]] = {}
+    for segment in segments:
+        objects.setdefault((segment.key.topic, segment.key.partition), []).append(segment)
     found = (
-        segment
-        for segment in segments
-        if (segment.key.topic, segment.key.partition) == (position.topic, position.partition)
-        and segment.facts.base <= position.offset < segment.facts.next
+        (one, _object_at(one.position.offset, objects.get((one.position.topic, one.position.partition), ())))
+        for one in exact
     )
-    is_exact = one.remarks == (Remark(Kind.EXACT),)
-    return max(found, key=lambda segment: segment.key.life, default=None) if is_exact else None
+    pairs = [*islice(((one, segment) for one, segment in found if segment is not None), _MOST_COMPARED)]
+    drill.groups = {"positions": len(translated), "compared": len(pairs)}
+    for one, segment in pairs:
+        if not brokers.ask(partial(_is_same_record, archive, one, segment)):
+            drill.complain(f"{_spell(one)}: offset {one.position.offset} is translated to another record")
 
 
-async def _translated_elsewhere(
-    archive: Archive, kafka: KafkaSettings, pairs: Sequence[tuple[TranslatedPosition, Segment]]
-) -> list[TranslatedPosition]:
-    """Return the positions at which archive and target have different records."""
-    found: list[TranslatedPosition] = []
-    async with KafkaClient(kafka) as client:
-        for one, segment in pairs:
-            here, there, place, offset = Tally(), Tally(), one.target, one.position.offset
-            part = ObjectPart(segment.object_key, offset, offset + 1, segment.facts.next)
-            for frame in read_parts(archive.store, one.position.topic, one.position.partition, [part]):
-                frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME  # as on the target
-                here.add(frame)
-            if place is not None:
-                end = place.offset + 1
-                log_range = LogRange(
-                    topic=place.topic, topic_id=place.topic_id, partition=place.partition, start=place.offset, end=end
-                )
-                await read_log(client, log_range, there.add)
-            if not there.records or (here.records, here.digest) != (there.records, there.digest):
-                found.append(one)
-    return found
+def _spell(one: TranslatedPosition) -> str:
+    return f"group {spell_name(one.position.group)} in {one.position.topic}-{one.position.partition}"
 
 
-# --- what is left behind
+def _object_at(offset: int, segments: Sequence[Segment]) -> Segment | None:
+    """Return the object of a partition with an offset, of the latest life; None: none has it."""
+    found = (one for one in segments if one.facts.base <= offset < one.facts.next)
+    return max(found, key=lambda one: one.key.life, default=None)
 
 
-def _plans(archive: Archive, drill_id: str) -> dict[str, Fact]:
-    """Read the plans of a drill's restore, by stream."""
-    return read_facts(archive, plans_among(newest_listed(archive, f"{RESTORES}/{drill_id}")))
+async def _is_same_record(archive: Archive, one: TranslatedPosition, segment: Segment, client: KafkaClient) -> bool:
+    """Return whether archive and target have the same record at a position."""
+    here, there, position, place = Tally(), Tally(), one.position, one.target
+    part = ObjectPart(segment.object_key, position.offset, position.offset + 1, segment.facts.next)
+    for frame in read_parts(archive.store, position.topic, position.partition, [part]):
+        frame.table[Column.TIMESTAMP_TYPE] = CREATE_TIME  # as on the target
+        here.add(frame)
+    if place is not None:
+        end = place.offset + 1
+        log_range = LogRange(
+            topic=place.topic, topic_id=place.topic_id, partition=place.partition, start=place.offset, end=end
+        )
+        await read_log(client, log_range, there.add)
+    return there.records == 1 and (here.records, here.digest) == (1, there.digest)
+
+
+# --- the end
 
 
 def _remove(archive: Archive, brokers: ClientThread, drill_id: str, note: DrillNote) -> None:
     """Delete a drill's topics, then its notes. A topic with records that no plan has noted stays, and so do the notes."""
-    noted = {stream.split("/")[2]: target_ids(plan) for stream, plan in _plans(archive, drill_id).items()}
+    plans = read_facts(archive, plans_among(newest_listed(archive, f"{RESTORES}/{drill_id}")))
+    noted = {stream.split("/")[2]: target_ids(plan) for stream, plan in plans.items()}
 
     async def delete_topics(client: KafkaClient) -> list[str]:
         found = await client.describe_topics(note.scratch.values())

@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -14,7 +13,8 @@ from archiver.archive.segments.partition_segments import Segment, segment_blocks
 from archiver.config.quantities import parse_size_bytes
 from archiver.process.values.columns import Chain, as_slice, total
 
-_MOST_PARTS: Final = 100_000
+_PART: Final = re.compile(r"([1-9][0-9]{0,4}|100000)/([1-9][0-9]{0,4}|100000)")
+_PERCENT: Final = re.compile(r"(100|[0-9]{1,2}(?:\.[0-9]{1,3})?)%")
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
@@ -51,19 +51,14 @@ class Sample:
     @classmethod
     def parse(cls, text: str) -> "Sample":
         """Parse `5%`, `3/30`, or a size such as `50GiB`. Raises ValueError."""
-        if match := re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII):
-            number, count = int(match[1]), int(match[2])
-            if not 1 <= number <= count <= _MOST_PARTS:
-                raise ValueError(f"is not like 3/30: a part from 1 to the number of parts, at most {_MOST_PARTS:,}")
-            return cls(count=count, number=number)
-        if match := re.fullmatch(r"(\d{1,3}(?:\.\d{1,6})?)%", text, re.ASCII):
-            percent = Fraction(match[1])
-            if not 0 < percent <= 100 or 100 / percent > _MOST_PARTS:
-                raise ValueError(f"is not like 5%: more than 0 and at most 100, and at most {_MOST_PARTS:,} parts")
-            return cls(count=math.ceil(100 / percent))
-        size = parse_size_bytes(text)
+        part, percent = _PART.fullmatch(text), _PERCENT.fullmatch(text)
+        if part is not None and int(part[1]) <= int(part[2]):
+            return cls(count=int(part[2]), number=int(part[1]))
+        if percent is not None and float(percent[1]):
+            return cls(count=math.ceil(100 / float(percent[1])))
+        size = 0 if "/" in text or "%" in text else parse_size_bytes(text)
         if not size:
-            raise ValueError("is empty: nothing would be read")
+            raise ValueError("is no part; give one such as 5%, 3/30 or 50GiB, of at most 100,000 parts")
         return cls(size=size)
 
     def part(self, segments: Sequence[Segment], now_ms: int) -> Part:

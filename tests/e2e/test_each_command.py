@@ -67,7 +67,7 @@ def test_each_command_does_its_work(broker_41: Broker, topic: str, site: Archive
     site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], restore_id="mine")
     assert [row["is_finished"] for row in run("restore", "list")["restores"]] == [True]
     (shown,) = run("restore", "show", "mine")["topics"]
-    assert (shown["target"], shown["verified"], shown["verified_records"]) == (f"{topic}.back", 1, 100)
+    assert (shown["target"], shown["partitions"], shown["records"]) == (f"{topic}.back", 1, 100)
     of = ("--target", "target.yaml", "--restore", "mine")
     (planned,) = run("groups", "translate", *of, *chosen)["groups"]
     assert [row["offset"] for row in planned["positions"]] == [40]

@@ -223,7 +223,7 @@ ROWS: Final[Mapping[str, Callable[[], object]]] = {
     "topics": lambda: topics_row(TopicsSurvey(rows=[STANDING], unmatched=[ENTRY])),
     "retention": lambda: retention_row(replace(result_of(), digest="d" * 64)),
     "retention of control objects": lambda: retention_row(swept_debris()),
-    "copy": lambda: copy_row(CopyResult(objects=3, bytes=900, gone=1, strangers={"junk": None}), 1.0),
+    "copy": lambda: copy_row(CopyResult(objects=3, bytes=900), 1.0),
     "drill": lambda: sign(DRILL.report | {"version": "0.1.0"}, None),
 }
 KEY: Final = LAYOUT.segment_key(SegmentKey(topic="orders", partition=1, base=10))

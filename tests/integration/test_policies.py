@@ -19,10 +19,12 @@ from archiver.backup.service.until_end import BackupReport
 from archiver.config.model import ArchiverConfig, TargetConfig
 from archiver.errors import NotWholeError, StoreError
 from archiver.restore.plan.request import RestoreRequest, parse_renames
+from archiver.spark.drill import run_drill
 from archiver.spark.restore import run_restore_job
 from archiver.spark.retention import run_retention
 from archiver.store import shared
 from archiver.store.port import ObjectKind
+from archiver.upkeep.copying import copy_archive
 from archiver.upkeep.retention.sweeping.run_sweep import SweepRequest
 from tests.support.brokers import KAFKA_41, REPOSITORY, Bucket, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values, producer_of
@@ -34,6 +36,7 @@ from tests.support.target_topics import set_configs
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(180)]
 
 PREFIX = "kafka"
+SECOND = "second"
 OLD_MS = 10 * 24 * 3600 * 1000
 YESTERDAY = str((datetime.now(UTC) - timedelta(days=1)).date())
 
@@ -41,7 +44,9 @@ YESTERDAY = str((datetime.now(UTC) - timedelta(days=1)).date())
 @contextmanager
 def as_role(bucket: Bucket, role: str) -> Iterator[None]:
     text = (REPOSITORY / "infra" / "policies" / f"{role}.json").read_text(encoding="utf-8")
-    policy: Mapping[str, Any] = json.loads(text.replace("BUCKET", bucket.name).replace("PREFIX", PREFIX))
+    text = text.replace("BUCKET", bucket.name).replace("PREFIX", PREFIX)
+    text = text.replace("ARCHIVE", SECOND).replace("SECOND", bucket.name)
+    policy: Mapping[str, Any] = json.loads(text)
     shared._open_once.cache_clear()  # it has the credentials of the role before
     with acting(bucket, policy["Statement"]):
         yield
@@ -87,6 +92,24 @@ def put_debris(archive: Archive) -> None:
     for stream, fact in facts.items():
         key = archive.layout.fact_key(stream, 0)
         archive.store.put_if_absent(key, encode_fact(fact), {}, kind=ObjectKind.FACT)
+
+
+def assert_drill_and_copy(config: ArchiverConfig, site: ArchiveSite, bootstrap: str, topic: str) -> None:
+    archive = open_archive(config.storage)
+    (segment,) = (item.key for item in archive.store.list(f"{PREFIX}/topics/{topic}/"))
+    with as_role(site.bucket, "drill"):
+        drill = run_drill(config, TargetConfig(kafka={"bootstrap.servers": bootstrap}), topics=topic)
+        assert (drill.problems, drill.topics[topic]["records"]) == ({}, 1)
+        own = open_archive(config.storage)
+        assert streams_of(own, archive) == streams_by("drill")
+        assert not any(may_delete(own, key) for key in (segment, f"{PREFIX}/control/restores/back/x"))
+    with as_role(site.bucket, "copy"):
+        storage = config.storage.model_copy(update={"url": f"{site.bucket.url}/{SECOND}"})
+        own, second = open_archive(config.storage), open_archive(storage)
+        copied = copy_archive(own, second)
+        assert (copied.problems, copied.objects > 0) == ([], True)
+        assert not streams_of(own, archive)
+        assert not any(may_delete(one, key) for one in (own, second) for key in (segment, f"{SECOND}/control/x"))
 
 
 def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: ArchiveSite, topic: str) -> None:
@@ -143,6 +166,7 @@ def test_each_role_does_its_work_and_no_others(new_broker: StartBroker, site: Ar
         own = open_archive(config.storage)
         assert not may_delete(own, segments()[0])
         assert streams_of(own, archive) == streams_by("restore")
+    assert_drill_and_copy(config, site, broker.bootstrap, topic)
     with as_role(site.bucket, "compacted"):
         own = open_archive(config.storage)
         assert may_delete(own, f"{PREFIX}/compacted/x")

@@ -107,6 +107,7 @@ IN_STORE: Final = {
     Right.DELETE_CONTROL: ("s3:DeleteObject", "control/"),
     Right.TAG: ("s3:PutObjectTagging", ""),
 }
+IN_SECOND: Final = {Right.GET_SECOND: "s3:GetObject", Right.PUT_SECOND: "s3:PutObject"}
 
 
 _OLD_MS: Final = 10 * 24 * 3600 * 1000
@@ -346,7 +347,7 @@ class RightsStage:
                         logs=self._logs.path,
                         files=self._files.path,
                         new=self._site.folder / f"new-{case.number}",
-                        second=f"{self._site.bucket.url}/{prefix_of(case)}/second-{case.number}",
+                        second=f"{self._site.bucket.url}/{second_of(case)}",
                     )
                     for one in case.command.typed
                 )
@@ -434,9 +435,10 @@ class RightsStage:
 
     def _statements(self, case: Case) -> Iterator[Mapping[str, Any]]:
         bucket, prefix = f"arn:aws:s3:::{self._site.bucket.name}", prefix_of(case)
-        if Right.LIST in case.rights:
-            below = {"StringLike": {"s3:prefix": [f"{prefix}/*"]}}
-            yield {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [bucket], "Condition": below}
+        for right, root in ((Right.LIST, prefix), (Right.LIST_SECOND, second_of(case))):
+            if right in case.rights:
+                below = {"StringLike": {"s3:prefix": [f"{root}/*"]}}
+                yield {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [bucket], "Condition": below}
         if Right.PUT_RUNS in case.rights:  # without it, old notes of runs stay
             resource = f"{bucket}/{prefix}/control/runs/*"
             yield {"Effect": "Allow", "Action": ["s3:DeleteObject"], "Resource": [resource]}
@@ -444,6 +446,9 @@ class RightsStage:
             if right in IN_STORE:
                 action, sub = IN_STORE[right]
                 yield {"Effect": "Allow", "Action": [action], "Resource": [f"{bucket}/{prefix}/{sub}*"]}
+            elif right in IN_SECOND:
+                resource = f"{bucket}/{second_of(case)}/*"
+                yield {"Effect": "Allow", "Action": [IN_SECOND[right]], "Resource": [resource]}
         if case.missing is Right.TAG:  # AWS asks for it with a put that has tags, and MinIO does not
             tagged = {"StringLike": {"s3:RequestObjectTag/team": "*"}}
             yield {"Effect": "Deny", "Action": ["s3:PutObject"], "Resource": [f"{bucket}/*"], "Condition": tagged}
@@ -516,7 +521,7 @@ class RightsStage:
             assert not [name for name in own_topics(self._admin) if name.startswith(SCRATCH)]
             return
         if case.command.typed[0] == "copy":
-            root, copied = prefix_of(case), f"{prefix_of(case)}/second-{case.number}"
+            root, copied = prefix_of(case), second_of(case)
             below = [key.removeprefix(root) for key in keys_below(self._site.bucket, f"{root}/topics/")]
             assert keys_below(self._site.bucket, f"{copied}/topics/") == [f"{copied}{key}" for key in below]
             return
@@ -626,9 +631,11 @@ class RightsStage:
             others = (f"{root}/control/", f"{root}/topics/{OFFSETS}/", f"{root}/README.txt")
         elif case.command.kind is Kind.ROLLBACK:
             others = (f"{prefix_of(case)}/control/restores/{group_of(case)}/@groups/",)
-        others += (f"{prefix_of(case)}/control/runs/",)  # a run that fails says so
-        assert [key for key in new if not key.startswith(others)] == []
-        assert {one for one in before.objects.items() if "/control/runs/" not in one[0]} <= after.objects.items()
+        runs = f"{prefix_of(case)}/control/runs/"  # a failed run puts a note, and deletes old ones
+        others += (runs, f"{second_of(case)}/control/probe/")
+        assert not [key for key in new if not key.startswith(others)]
+        kept = {key: etag for key, etag in before.objects.items() if not key.startswith(runs)}
+        assert kept.items() <= after.objects.items()
 
 
 def says(stage: RightsStage, case: Case) -> str:
@@ -680,6 +687,11 @@ def prefix_of(case: Case) -> str:
         Kind.SWEEP,
     }
     return f"fresh/{case.number}" if has_own else PREFIX
+
+
+def second_of(case: Case) -> str:
+    """The prefix of the second archive."""
+    return f"second/{case.number}"
 
 
 def _run(arguments: Sequence[str]) -> Done:

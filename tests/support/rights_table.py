@@ -58,6 +58,9 @@ class Right(Enum):
     DELETE_MOMENTS = "DeleteObject on `control/moments/`"
     DELETE_CONTROL = "DeleteObject on `control/`"
     TAG = "PutObjectTagging"
+    LIST_SECOND = "ListBucket on the second archive"
+    GET_SECOND = "GetObject on the second archive"
+    PUT_SECOND = "PutObject on the second archive"
 
     @property
     def is_of_store(self) -> bool:
@@ -67,6 +70,7 @@ class Right(Enum):
 _OF_STORE: Final = {
     Right.LIST, Right.GET, Right.PUT, Right.PUT_NOTES, Right.PUT_FOLDS,
     Right.PUT_HOLDS, Right.PUT_RUNS, Right.PUT_ROLES, Right.PUT_TOPICS, Right.PUT_DRILLS, Right.PUT_SWEEPS, Right.DELETE_TOPICS, Right.DELETE_COPIES, Right.DELETE_MOMENTS, Right.DELETE_CONTROL, Right.TAG,
+    Right.LIST_SECOND, Right.GET_SECOND, Right.PUT_SECOND,
 }  # fmt: skip
 
 
@@ -382,7 +386,17 @@ COMMANDS: Final = (
     Command(name="`verify`", typed=("verify",), needs=VERIFYING, is_brief=True),
     Command(name="`verify --level counts`", typed=("verify", "--level", "counts"), needs=VERIFYING),
     Command(name="`verify --level records`", typed=("verify", "--level", "records"), needs=VERIFYING),
-    Command(name="`copy`", typed=("copy", "--to", "{second}"), needs=WRITING, is_brief=True),
+    Command(
+        name="`copy`",
+        typed=("copy", "--to", "{second}"),
+        needs={
+            **READING,
+            Right.LIST_SECOND: Loss(r"ListObjectsV2 was denied; grant s3:ListBucket on bucket \S+ for second/\S+/\*"),
+            Right.GET_SECOND: denied(r"second/\d+/control/probe/\d+\.json: GetObject", "s3:GetObject"),
+            Right.PUT_SECOND: denied(r"second/\d+/control/probe/\d+\.json: PutObject", "s3:PutObject"),
+        },
+        is_brief=True,
+    ),
     Command(
         name="`query`",
         typed=("query", "SELECT partition, CAST(value AS STRING) AS value FROM orders"),

@@ -15,7 +15,7 @@ import yaml
 
 from archiver.cli.commands import build_parser
 from tests.support.brokers import REPOSITORY
-from tests.support.rights_stage import IN_STORE
+from tests.support.rights_stage import IN_SECOND, IN_STORE
 from tests.support.rights_table import COMMANDS, Right
 
 INFRA = REPOSITORY / "infra"
@@ -31,13 +31,20 @@ PUT_BY = {
 }
 PUT_BY_SWEEPS = ("group-folds", "policies", "runs", "swept", "sweeps")
 DELETED_BY_SWEEPS = ("group-positions", "index", "restores", "runs", "sweeps", "swept")
+DELETED_BY_DRILLS = ("drills/", "restores/drill-")
 STREAMS = {
-    Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in PUT_BY_SWEEPS],
-    Right.DELETE_CONTROL: [("s3:DeleteObject", f"control/{stream}/") for stream in DELETED_BY_SWEEPS],
+    "sweep": {
+        Right.PUT_SWEEPS: [("s3:PutObject", f"control/{stream}/") for stream in PUT_BY_SWEEPS],
+        Right.DELETE_CONTROL: [("s3:DeleteObject", f"control/{stream}/") for stream in DELETED_BY_SWEEPS],
+    },
+    "drill": {Right.DELETE_CONTROL: [("s3:DeleteObject", f"control/{below}") for below in DELETED_BY_DRILLS]},
 }
+SECOND = "the second "  # of a copy
 ROLES = {
     "backup": ["`backup`", "`backup --until-end`"],
     "compacted": ["`compacted run`"],
+    "copy": ["`copy`"],
+    "drill": ["`drill`"],
     "restore": ["`restore`"],
     "sweep": ["`retention`"],
 }
@@ -121,9 +128,15 @@ def test_the_dag_starts_a_sweep() -> None:
 
 def allowed_by(role: str) -> set[tuple[str, str]]:
     policy = json.loads((INFRA / "policies" / f"{role}.json").read_text(encoding="utf-8"))
-    below = "arn:aws:s3:::BUCKET/PREFIX/"
+    places = {"arn:aws:s3:::BUCKET/PREFIX/": "", "arn:aws:s3:::SECOND/ARCHIVE/": SECOND}
+    buckets = {"arn:aws:s3:::BUCKET": "the bucket", "arn:aws:s3:::SECOND": f"{SECOND}bucket"}
+
+    def place_of(resource: str) -> str:
+        below = next((one for one in places if resource.startswith(one)), None)
+        return buckets[resource] if below is None else places[below] + resource.removeprefix(below).removesuffix("*")
+
     return {
-        (action, resource.removeprefix(below).removesuffix("*") if resource.startswith(below) else "the bucket")
+        (action, place_of(resource))
         for statement in policy["Statement"]
         if statement["Effect"] == "Allow"
         for action in statement["Action"]
@@ -137,10 +150,14 @@ def needed_by(role: str) -> Iterator[tuple[str, str]]:
             for right in command.needs:
                 if right is Right.LIST:
                     yield "s3:ListBucket", "the bucket"
+                elif right is Right.LIST_SECOND:
+                    yield "s3:ListBucket", f"{SECOND}bucket"
+                elif right in IN_SECOND:
+                    yield IN_SECOND[right], SECOND
                 elif right is Right.PUT:
                     yield from (("s3:PutObject", prefix) for prefix in PUT_BY[role])
-                elif right in STREAMS:
-                    yield from STREAMS[right]
+                elif right in STREAMS.get(role, {}):
+                    yield from STREAMS[role][right]
                 elif right in IN_STORE and right is not Right.TAG:
                     yield IN_STORE[right]
 
@@ -150,6 +167,7 @@ _OLD_RUNS = ("s3:DeleteObject", "control/runs/")
 MORE = {
     "backup": {_OLD_RUNS},
     "compacted": {_OLD_RUNS},
+    "drill": {_OLD_RUNS},
     "restore": {_OLD_RUNS},
     "sweep": {("s3:GetObjectLegalHold", ""), ("s3:GetObjectRetention", "")},
 }

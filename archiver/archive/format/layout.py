@@ -161,10 +161,6 @@ class Layout:
         """Return whether a directory right below the prefix belongs to the archive, by its name."""
         return f"{self.root}{directory}/" in {self.topics_prefix, self.copies_root, self.control_root}
 
-    def is_within(self, root: str) -> bool:
-        """Return whether a prefix is below one of the archive's directories."""
-        return root.startswith((self.topics_prefix, self.copies_root, self.control_root))
-
     # --- segments
 
     @property

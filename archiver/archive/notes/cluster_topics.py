@@ -49,6 +49,11 @@ class IncludeEntry:
     entry: str
     place: str
 
+    @property
+    def unmatched(self) -> str:
+        """The message for an entry that matches no topic."""
+        return f"{self.place}: {self.entry!r} matches no topic of the cluster"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRow:
@@ -155,7 +160,7 @@ def _hidden(error: Refusal, name: str) -> Refusal:
 
 def explain_unmatched(topics: TopicsConfig, numbers: Iterable[int], place_of: Callable[[int], str]) -> Iterator[str]:
     """Yield a message for each entry of topics.include, by its number, that matches no topic."""
-    return (f"{place_of(number)}: {topics.include[number]!r} matches no topic of the cluster" for number in numbers)
+    return (IncludeEntry(entry=topics.include[number], place=place_of(number)).unmatched for number in numbers)
 
 
 def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = (), *, has_storage: bool = True) -> TopicsSurvey:

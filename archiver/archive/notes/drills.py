@@ -1,4 +1,4 @@
-"""The note of a running drill: its scratch topics. It is put before they are created, and deleted behind everything else of the drill."""
+"""Reads and writes the note of a running drill: the names of its scratch topics. It is put before them, and deleted last."""
 
 import re
 import secrets
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from archiver.archive.format.fact_model import BoundedText, Item, Number
+from archiver.archive.format.fact_model import BoundedText, Item
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.note_stream import NoteKind
 
 _DRILLS: Final = "drills"
-# Also the id of its restore, whose notes are deleted: no note of a drill may have those of another restore deleted.
+# Also the id of its restore. The notes of this restore are deleted, so no other id may be read from a note.
 _ID: Final = re.compile(r"drill-[0-9a-f]{12}", re.ASCII)
 # No backup archives a name that begins with __, unless its configuration spells it out.
 SCRATCH: Final = "__archiver-drill-"
@@ -22,7 +22,6 @@ class DrillNote:
     """A drill that has not ended. `scratch`: the scratch topic of each archived topic."""
 
     target_cluster_id: BoundedText
-    begun_ms: Number
     scratch: Mapping[BoundedText, Item[BoundedText]]
 
     def __post_init__(self) -> None:

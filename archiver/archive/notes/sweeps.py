@@ -75,8 +75,8 @@ def read_last_report(archive: Archive) -> SweepReport | None:
     return _KIND.at(archive, _REPORTS).read()
 
 
-def read_reports(archive: Archive) -> Iterator[SweepReport | NotWholeError]:
-    """Read the reports of all sweeps, oldest first, several at a time; of an unreadable one the error."""
+def read_reports(archive: Archive, most: int) -> Iterator[SweepReport | NotWholeError]:
+    """Read the reports of the last sweeps, oldest first, several at a time; of an unreadable one the error. `most` 0: all."""
 
     def read(number: int) -> SweepReport | NotWholeError:
         try:
@@ -84,7 +84,7 @@ def read_reports(archive: Archive) -> Iterator[SweepReport | NotWholeError]:
         except NotWholeError as error:
             return error
 
-    return side_by_side(READS_AT_ONCE, read, list_numbers(archive, _REPORTS), "report")
+    return side_by_side(READS_AT_ONCE, read, list_numbers(archive, _REPORTS)[-most:], "report")
 
 
 def append_report(archive: Archive, report: SweepReport) -> None:

@@ -14,13 +14,12 @@ from archiver.backup.reports.gone_topics import GoneTopics
 from archiver.backup.reports.ledger import Ledger
 from archiver.backup.reports.troubles import Troubles
 from archiver.backup.service.request import BackupRequest, opener_of
-from archiver.errors import ArchiverError, StrangerError, TemporaryError
+from archiver.errors import ArchiverError, StrangerError, TemporaryError, with_text
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.kafka.groups.group import GroupSettings, Hint
 from archiver.kafka.groups.membership import Membership
 from archiver.kafka.login.settings import KafkaSettings
-from archiver.process.output.defects import as_ours
 from archiver.process.running.backoff import Backoff
 from archiver.process.running.signals import unless_stopped
 from archiver.process.running.workers import Workers
@@ -178,8 +177,9 @@ class GroupWorker(ABC):
             except StrangerError:
                 raise
             except (ArchiverError, TimeoutError) as error:
-                line = f"{str(error) or 'no answer in time'}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
-                self.troubles.note(as_ours(error, _TOPICS), line, _TOPICS, stops_puts=False)
+                failed = with_text(error)
+                line = f"{failed}; topics are looked for again in {self._group.refresh_ms / 1000:.0f} s"
+                self.troubles.note(failed, line, _TOPICS, stops_puts=False)
                 self._sink.ledger.retried(_TOPICS, type(error).__name__)
 
     async def _leave_group(self, hints: Sequence[Hint]) -> None:

@@ -18,7 +18,7 @@ class ClientThread:
     """`with ClientThread(settings) as kafka`: connects at the first request. The client connects and logs in again by itself."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._client: KafkaClient | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="kafka", daemon=True)
@@ -52,7 +52,7 @@ class ClientThread:
 
     async def _run(self, step: Callable[[KafkaClient], Awaitable[Value]]) -> Value:
         if self._client is None:
-            self._client = await KafkaClient(self._settings).__aenter__()
+            self._client = await KafkaClient(self.settings).__aenter__()
         return await step(self._client)
 
     async def _end(self) -> None:

@@ -5,12 +5,11 @@ Canonical: keys sorted, no spaces, UTF-8, and no numbers but whole ones. RFC 878
 
 import base64
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from archiver.errors import NotWholeError, UsageError
-from archiver.process.values.json_values import as_object
+from archiver.process.values.json_values import as_object, parse_json
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -21,7 +20,7 @@ _SIGNATURE: Final = "signature"
 _KINDS: Final = (
     "give an Ed25519 key in PEM without a password: openssl genpkey -algorithm ed25519; openssl pkey -pubout"
 )
-_MOST_BYTES: Final = 64 << 20
+_MOST_PARSED_BYTES: Final = 256 << 20
 
 
 def canonical(value: object) -> bytes:
@@ -57,33 +56,16 @@ def read_signed(path: Path, key: "Ed25519PublicKey") -> dict[str, Any]:
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
 
     try:
-        report, signature = _parsed(path)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"--check {path}: is no report of a drill: {error!r:.200}") from error
+        found = as_object(parse_json(path.read_bytes(), _MOST_PARSED_BYTES))
+        report, signature = as_object(found[REPORT]), found[_SIGNATURE]
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"--check {path}: is not the report of a drill: {error!r:.200}") from error
     if signature is None:
         raise NotWholeError(f"{path}: is not signed; run the drill with --sign-key")
     try:
         key.verify(base64.b64decode(str(signature), validate=True), canonical(report))
     except (InvalidSignature, ValueError) as error:
         raise NotWholeError(
-            f"{path}: the signature is not of this report, or not by this key: believe none of it"
+            f"{path}: the signature does not match this report and key: do not trust the report"
         ) from error
     return report
-
-
-def _parsed(path: Path) -> tuple[dict[str, Any], object]:
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError("it is too large")
-    found = json.loads(path.read_bytes(), object_pairs_hook=_unique, parse_float=_refuse, parse_constant=_refuse)
-    return as_object(found[REPORT]), found[_SIGNATURE]
-
-
-def _unique(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a name that comes twice: another reader may take the other value."""
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("a name comes twice")
-    return found
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no whole number")

@@ -5,10 +5,7 @@ import json
 from base64 import b64encode
 from collections.abc import Mapping
 from importlib.resources import files
-from pathlib import Path
 from typing import Final
-
-from archiver.errors import ArchiverError
 
 # The text of a script element ends at `</script`, and changes its meaning at `<!--`.
 _ESCAPED: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
@@ -26,16 +23,6 @@ def page_of(data: Mapping[str, object]) -> str:
     }
     texts = _part("page.html").split("@@")  # each second one is a name
     return "".join(values[text] if at % 2 else text for at, text in enumerate(texts))
-
-
-def write_page(path: Path, page: str) -> None:
-    """Replace the file at once: a web server may be reading the former one."""
-    unfinished = path.with_name(f".{path.name}.part")
-    try:
-        unfinished.write_text(page, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        raise ArchiverError(f"{path}: cannot be written: {error.strerror}; give another FILE") from error
 
 
 def _part(name: str) -> str:

@@ -481,7 +481,7 @@ def test_ls_goes_down_to_objects(run: Run) -> None:
     assert all(row["put"].endswith("Z") for row in found["segments"])
     assert found["holdings"][3]["last_put"] == max(row["put"] for row in found["segments"][:3])
     exit_code, _, err = run("ls", "--segments")
-    assert (exit_code, "--segments goes with a TOPIC" in err) == (2, True)
+    assert (exit_code, "--segments needs a TOPIC" in err) == (2, True)
 
 
 def test_ls_of_nothing_says_so(archive: Site, run: Run) -> None:

@@ -93,9 +93,7 @@ def test_killed_and_beside_a_backup_and_a_sweep(
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert verified(second).is_whole
     first, copied = objects_of(site.bucket), objects_of(second, "archive/")
-    assert {key for key in first if key not in copied} <= {
-        key for key in first if key.startswith(("control/sweeps/", "control/runs/"))
-    }
+    assert all(key.startswith(("control/sweeps/", "control/runs/")) for key in first.keys() - copied)
     both = copied.keys() & first.keys() - {"README.txt"}  # each has its own, which names its prefix
     assert {key: copied[key] for key in both} == {key: first[key] for key in both}
     assert swept in copied
@@ -113,4 +111,4 @@ def test_a_copy_is_an_archive_of_its_own(broker_41: Broker, topic: str, site: Ar
     again = site.run_within("copy", "--to", second.url)
     assert again.stdout.startswith("0 objects")
     refused = site.run_within("copy", "--to", f"{site.bucket.url}/topics/orders")
-    assert (refused.returncode, "is this very archive, or a part of it" in refused.stderr) == (2, True)
+    assert (refused.returncode, "overlaps with" in refused.stderr) == (2, True)

@@ -48,13 +48,13 @@ def test_the_newest_report_is_told() -> None:
     append_report(archive, REPORT)
     assert read_last_report(archive) == REPORT
     assert list(last_lines(read_last_report(archive))) == [
-        "gone: nothing went: it was created again",
-        "orders: 3 objects went: old",
-        "orders: 1 object stayed: young",
-        "stocks: 3 objects went: old",
-        "stocks: 1 object stayed: young",
-        "users: 3 objects went: old",
-        "users: 1 object stayed: young",
+        "gone: nothing was deleted: it was created again",
+        "orders: 3 objects were deleted: old",
+        "orders: 1 object was kept: young",
+        "stocks: 3 objects were deleted: old",
+        "stocks: 1 object was kept: young",
+        "users: 3 objects were deleted: old",
+        "users: 1 object was kept: young",
         "topic   objects deleted  records  bytes  remark",
         "orders  3                30       300",
         "stocks  3                30       300    stopped: a hold was added",
@@ -67,7 +67,7 @@ def test_the_newest_report_is_told() -> None:
 
 
 def test_an_archive_without_a_sweep() -> None:
-    assert list(last_lines(None)) == ["no sweep has left a report yet"]
+    assert list(last_lines(None)) == ["no sweep has put a report yet"]
     assert last_row(None) == {"begun": None}
 
 
@@ -77,7 +77,7 @@ def test_an_archive_without_a_sweep() -> None:
 def test_it_sweeps_nothing_beside(words: list[str]) -> None:
     parser = argparse.ArgumentParser()
     add_options(parser)
-    with pytest.raises(UsageError, match=rf"^--last tells of a sweep that is over; {words[0]} cannot go with it$"):
+    with pytest.raises(UsageError, match=rf"^--last only shows earlier sweeps; {words[0]} cannot go with it$"):
         run(parser.parse_args(["--last", *words]))
 
 
@@ -95,7 +95,7 @@ def test_all_reports_are_told_and_an_unreadable_one_ends_with_3(
     monkeypatch.setattr("archiver.archive.format.handle.open_archive", lambda _: archive)
     history = ["retention", "--history", "--url", "s3://bucket"]
     assert main(history) == 0
-    assert capsys.readouterr().out == "no sweep has left a report yet\n"
+    assert capsys.readouterr().out == "no sweep has put a report yet\n"
     append_report(archive, REPORT)
     archive.store.put_if_absent("control/sweeps/reports/000001.json", b"junk", {}, kind=ObjectKind.FACT)
     archive.store.put_if_absent("control/sweeps/reports/000002.json", encode_fact(LATER), {}, kind=ObjectKind.FACT)
@@ -107,3 +107,6 @@ def test_all_reports_are_told_and_an_unreadable_one_ends_with_3(
         "2023-11-15T22:13:20Z  1 s   0                0        0 B    0",
     ]
     assert "control/sweeps/reports/000001.json: not JSON" in said.err
+    assert main([*history, "--history", "1"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main([*history, "--history", "0"]) == 3

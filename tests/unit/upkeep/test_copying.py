@@ -83,8 +83,7 @@ def test_a_copy_has_all_but_the_notes_of_runs(source: Archive) -> None:
     copied = contents(target)
     probe = {key for key in copied if key.startswith("control/probe/")}
     assert {key: copied[key] for key in copied.keys() - probe} == expected(source)
-    assert (result.objects, list(result.problems)) == (len(expected(source)), [])
-    assert result.notes == ["first/topics/orders/junk: is not one of ours, and was not copied"]
+    assert (result.objects, result.problems) == (len(expected(source)), [])
     assert check_listing(target, reads_records=True).problems == []
     again = copy_archive(source, target)
     assert (again.objects, list(again.problems)) == (0, [])
@@ -148,7 +147,7 @@ def test_a_store_that_changes_what_is_put_is_found(source: Archive) -> None:
             return super().put_if_absent(key, cut, metadata, kind=kind)
 
     problems = copy_archive(source, Archive(Cutting(), SECOND)).problems
-    assert len(problems) == 2 * len(BASES)  # and they have another size in the second pass
+    assert len(problems) == len(BASES)
 
 
 def test_what_another_writer_put_stays_and_is_named(source: Archive) -> None:
@@ -157,7 +156,7 @@ def test_what_another_writer_put_stays_and_is_named(source: Archive) -> None:
     key = SECOND.segment_key(SegmentKey(topic=SOURCE.topic, partition=SOURCE.partition, base=48))
     target.store.put_if_absent(key, b"another", {}, kind=ObjectKind.SEGMENT)
     (problem,) = copy_archive(source, target).problems
-    assert "has 7 bytes" in problem
+    assert problem.startswith(f"{key}: differs from ")
     found = target.store.get(key)
     assert found is not None
     assert found[0] == b"another"
@@ -182,4 +181,4 @@ def test_an_object_that_a_sweep_deletes_meanwhile_is_no_problem(source: Archive)
     assert isinstance(source.store, MemoryStore)
     store.objects = source.store.objects
     result = copy_archive(Archive(store, FIRST), Archive(MemoryStore(), SECOND))
-    assert (result.gone, list(result.problems)) == (2, [])  # once in each pass: it is still listed here
+    assert result.problems == []

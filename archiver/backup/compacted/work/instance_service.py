@@ -28,7 +28,7 @@ from archiver.backup.reports.troubles import Dependency
 from archiver.backup.service.group_worker import RELEASE_S, GroupWorker
 from archiver.backup.service.request import STOP_S, BackupRequest, pump_of
 from archiver.config.model import CompactedConfig
-from archiver.errors import ArchiverError, CutBackError
+from archiver.errors import ArchiverError, CutBackError, with_text
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.kafka.groups.group import GroupSettings, Hint
 from archiver.kafka.login.settings import KafkaSettings
@@ -277,8 +277,9 @@ class InstanceService(GroupWorker):
                 await self._note()
                 self.troubles.note_works("moments", Dependency.STORE)
             except (ArchiverError, TimeoutError) as error:
-                line = f"{str(error) or 'no answer in time'}; moments are noted again in {self._config.interval_ms / 1000:.0f} s"
-                self.troubles.note(as_ours(error, "moments"), line, "moments")
+                failed = with_text(error)
+                line = f"{failed}; moments are noted again in {self._config.interval_ms / 1000:.0f} s"
+                self.troubles.note(failed, line, "moments")
 
     async def _note(self) -> None:
         await self._notes.note([note for turn in self.turns.values() for note in turn.notes()])
