@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config, parser_of
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, table_lines
-from archiver.errors import NotWholeError, TargetError
+from archiver.errors import NotWholeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,7 +47,7 @@ def run_show(options: argparse.Namespace) -> int:
         print_json({"parts": [noted_row(part, one) for part, one in noted.items()]})
     else:
         print_lines(line for part, one in noted.items() for line in _noted_lines(part, one))
-    return NotWholeError.exit_code if any(one.found.is_unknown for one in noted.values()) else 0
+    return NotWholeError.exit_code if any(one.found.unread is not None for one in noted.values()) else 0
 
 
 def run_diff(options: argparse.Namespace) -> int:
@@ -92,19 +92,15 @@ def _compare(options: argparse.Namespace, *, applies: bool) -> int:
     target = load_target(options.target)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     diff = diff_cluster(kafka, _noted(options), applies=applies)
-    is_applied = applies and not diff.obstacles
     if options.format == "json":
-        print_json(diff_row(diff, is_applied=is_applied))
+        print_json(diff_row(diff, is_applied=applies))
     else:
-        print_lines(_diff_lines(diff, is_applied=is_applied))
-    for line in (*diff.unknown, *diff.obstacles):
+        print_lines(_diff_lines(diff, is_applied=applies))
+    for line in diff.unknown:
         complain(line)
     if any(one.part == "users" for one in diff.of(Standing.BY_HAND)):
         complain(_PASSWORDS)
-    if applies and diff.obstacles:
-        complain("nothing was added; mend this, or leave a part out by naming the others (--part)")
-        return TargetError.exit_code
-    left = diff.of(Standing.BY_HAND, Standing.DIFFERS, *(() if is_applied else (Standing.ADDED,)))
+    left = diff.of(Standing.BY_HAND, Standing.DIFFERS, *(() if applies else (Standing.ADDED,)))
     return NotWholeError.exit_code if left or diff.unknown else 0
 
 
@@ -135,6 +131,5 @@ def diff_row(diff: "ClusterDiff", *, is_applied: bool) -> dict[str, Any]:
             for one in diff.changes
         ],
         "unknown": diff.unknown,
-        "obstacles": diff.obstacles,
         "is_applied": is_applied,
     }

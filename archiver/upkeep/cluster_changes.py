@@ -12,9 +12,8 @@ from archiver.archive.notes.cluster_metadata import ClusterPart, NotedPart, read
 from archiver.archive.notes.topics import list_known_topics, read_cluster
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.login.settings import KafkaSettings
-from archiver.kafka.topics.cluster_parts import NOTED, SENSITIVE, Part, Row, add_rows, refusals
+from archiver.kafka.topics.cluster_parts import NOTED, SENSITIVE, Part, Row, add_rows
 from archiver.kafka.topics.configs import topic_configs_each
-from archiver.kafka.topics.rights import Operation, may_on_cluster
 from archiver.process.output.defects import as_ours
 from archiver.process.output.text import spell_some
 
@@ -42,11 +41,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDiff:
-    """All differences. `unknown`: what could not be compared; `obstacles`: why apply adds nothing."""
+    """All differences. `unknown`: parts that could not be compared, and why; apply adds nothing to them."""
 
     changes: Sequence[Change]
     unknown: Sequence[str]
-    obstacles: Sequence[str]
 
     def of(self, *standings: Standing) -> Sequence[Change]:
         return [one for one in self.changes if one.standing in standings]
@@ -57,34 +55,28 @@ class ClusterDiff:
 
 
 def diff_cluster(kafka: KafkaSettings, noted: Mapping[Part, NotedPart], *, applies: bool = False) -> ClusterDiff:
-    """Compare parts with a target, and ask it what could keep apply from adding. `applies`: then add, if nothing does."""
+    """Compare parts with a target. `applies`: then add what it lacks. Raises KafkaError for a row that brokers refuse."""
 
     async def compare() -> ClusterDiff:
         async with KafkaClient(kafka) as client:
             diff = await _compare(client, noted)
-            obstacles = [*diff.obstacles, *await _refusals(client, diff.added())]
-            if applies and not obstacles:
+            if applies:
                 await add_rows(client, diff.added())
-            return replace(diff, obstacles=obstacles)
+            return diff
 
     return asyncio.run(compare())
 
 
 async def _compare(client: KafkaClient, noted: Mapping[Part, NotedPart]) -> ClusterDiff:
-    changes, unknown, obstacles = list[Change](), list[str](), list[str]()
+    changes, unknown = list[Change](), list[str]()
     for part, one in noted.items():
         source, target = await _survey(client, one.found)
-        where = ("in the archive", source), ("on the target", target)
-        unknown += [f"{part}: unknown {place}: {found.unread}" for place, found in where if found.is_unknown]
-        if source.is_unknown:
-            continue
-        if not target.is_unknown:
+        where = ("in the archive", source.unread), ("on the target", target.unread)
+        unread = [f"{part}: unknown {place}: {why}" for place, why in where if why is not None]
+        unknown += unread
+        if not unread:
             changes += _changes_of(source, target)
-        elif any(_can_be_set(part, row) for row in source.rows):
-            obstacles.append(f"{part}: which ones the target has is unknown: {target.unread}")
-        if target.has_no_authorizer and source.rows:
-            obstacles.append(f"{part}: {target.unread}; set authorizer.class.name on the target's brokers")
-    return ClusterDiff(changes, unknown, obstacles)
+    return ClusterDiff(changes, unknown)
 
 
 async def _survey(client: KafkaClient, source: ClusterPart) -> tuple[ClusterPart, ClusterPart]:
@@ -122,13 +114,6 @@ def _changes_of(source: ClusterPart, target: ClusterPart) -> Iterator[Change]:
     for row in there.values():
         if part is not Part.TOPICS and (part is not Part.CONFIGS or row[0] is None):
             yield Change(part, row, Standing.EXTRA)
-
-
-async def _refusals(client: KafkaClient, rows: Mapping[Part, Sequence[Row]]) -> Sequence[str]:
-    found = [*await refusals(client, rows)]
-    if rows[Part.ACLS] and not await may_on_cluster(client, Operation.ALTER):
-        found.append(f"{Part.ACLS}: could not be added; grant this user Alter on the cluster")
-    return found
 
 
 def missing_lines(archive: Archive, kafka: KafkaSettings, restored: Collection[str]) -> list[str]:

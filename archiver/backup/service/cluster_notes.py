@@ -6,7 +6,6 @@ from typing import Final
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.notes.cluster_metadata import ClusterPart, note_part, survey_part
-from archiver.errors import StrangerError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.topics.cluster_parts import NOTED, Part
 from archiver.process.output.defects import as_ours
@@ -26,7 +25,6 @@ class ClusterNotes:
         self._archive = archive
         self._pool = pool
         self._noted: dict[Part, ClusterPart] = {}
-        self._failures: dict[Part, str] = {}  # as they were logged
 
     async def run(self) -> None:
         while True:
@@ -41,24 +39,17 @@ class ClusterNotes:
         try:
             async with asyncio.timeout(_LONGEST_S):
                 await self._note(part)
-        except StrangerError:
-            raise
+        except TimeoutError:
+            log.warning("the cluster's %s are not noted: no answer within %.0f s; the backup goes on", part, _LONGEST_S)
         except Exception as error:  # noqa: BLE001 - whatever it was, it stops no other work
-            late = f"the cluster's {part} could not be read and noted within {_LONGEST_S:.0f} s"
-            text = late if isinstance(error, TimeoutError) else str(as_ours(error, f"the cluster's {part}"))
-            if self._failures.get(part) != text:
-                log.warning("%s; this part is not noted, and the backup goes on", text)
-            self._failures[part] = text
-        else:
-            self._failures.pop(part, None)
+            log.warning("the cluster's %s are not noted: %s; the backup goes on", part, as_ours(error, part))
 
     async def _note(self, part: Part) -> None:
         found = await survey_part(self._client, part)
         if found == self._noted.get(part):
             return
         await self._client.cluster_id()  # raises if another cluster returned this
-        unread = await self._pool.call(note_part, self._archive, found)
+        is_new = await self._pool.call(note_part, self._archive, found)
         self._noted[part] = found
-        if found.is_unknown:  # a warning only when that is new to the archive, not of each backup
-            level = logging.INFO if unread == found.unread else logging.WARNING
-            log.log(level, "the cluster's %s are not archived, and the backup goes on: %s", part, found.unread)
+        if is_new and found.unread is not None:
+            log.warning("the cluster's %s are not archived, and the backup goes on: %s", part, found.unread)

@@ -77,7 +77,7 @@ class DescribeClientQuotasCall(_LayoutCall):
 
 
 class AlterClientQuotasCall(_LayoutCall):
-    """Sets quotas, or only checks whether they could be set."""
+    """Sets quotas. The last field: only check them."""
 
     api_key = 49
     lowest, highest, flexible_from = 0, 1, 1
@@ -95,7 +95,7 @@ class DescribeUserScramCredentialsCall(_LayoutCall):
 
 
 class IncrementalAlterConfigsCall(_LayoutCall):
-    """Sets configs of a resource, or only checks whether they could be set; the rest stay."""
+    """Sets configs of a resource; its others stay. The last field: only check them."""
 
     api_key = 44
     lowest, highest, flexible_from = 0, 1, 1

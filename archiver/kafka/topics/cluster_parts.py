@@ -8,7 +8,6 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.codes import broker_error
 from archiver.kafka.brokers.wire import Call
@@ -75,7 +74,7 @@ def check_row(part: Part, row: Row) -> None:
         raise ValueError(f"{row} is no row of {part}: {error}") from None
 
 
-def sort_key(row: Row) -> list[tuple[bool, str]]:
+def _sort_key(row: Row) -> list[tuple[bool, str]]:
     """Return the key by which rows are sorted: None comes first."""
     return [(cell is not None, cell or "") for cell in row]
 
@@ -112,7 +111,7 @@ def _entity(text: str) -> Sequence[tuple[str, str | None]]:
 async def read_part(client: KafkaClient, part: Part) -> Sequence[Row]:
     """Return the rows of one of NOTED, sorted. Raises KafkaError: it cannot be read; KafkaTemporaryError."""
     read = _READERS[part]
-    return sorted(await client.persist(lambda: read(client)), key=sort_key)
+    return sorted(await client.persist(lambda: read(client)), key=_sort_key)
 
 
 async def _ask(client: KafkaClient, call: Call[tuple[Any, ...]], what: str, right: str) -> Any:  # noqa: ANN401 - rows
@@ -154,13 +153,10 @@ async def _users(client: KafkaClient) -> Sequence[Row]:
 
 
 async def _broker_configs(client: KafkaClient) -> Sequence[Row]:
-    """Return configs that are set for all brokers (None), and on single ones, but for those that do not answer."""
+    """Return configs that are set for all brokers (None), and on single ones."""
 
     async def of(node: int) -> Sequence[Row]:
-        try:
-            return await _configs_of(str(node), lambda call: client.send(node, call))
-        except KafkaTemporaryError:
-            return ()
+        return await _configs_of(str(node), lambda call: client.send(node, call))
 
     found = [await _configs_of("", client.send_any), *await asyncio.gather(*map(of, await client.brokers()))]
     return [row for rows in found for row in rows]
@@ -191,34 +187,22 @@ _READERS: Final = {Part.ACLS: _acls, Part.QUOTAS: _quotas, Part.USERS: _users, P
 
 async def add_rows(client: KafkaClient, rows: Mapping[Part, Sequence[Row]]) -> None:
     """Add configs, quotas, then ACLs: those that deny first. Stops at the first refusal; the same call again adds the rest."""
-    for part, call in _changes(rows, is_dry=False):
+    for part, call in _changes(rows):
         await client.persist(partial(_change, client, part, call))
 
 
-async def refusals(client: KafkaClient, rows: Mapping[Part, Sequence[Row]]) -> Sequence[str]:
-    """Return why brokers would not add configs and quotas. They cannot tell it of ACLs."""
-    found = list[str]()
-    for part, call in _changes(rows, is_dry=True):
-        try:
-            await client.persist(partial(_change, client, part, call))
-        except KafkaError as error:
-            found.append(str(error))
-    return found
-
-
-def _changes(rows: Mapping[Part, Sequence[Row]], *, is_dry: bool) -> Iterator[tuple[Part, Call[tuple[Any, ...]]]]:
+def _changes(rows: Mapping[Part, Sequence[Row]]) -> Iterator[tuple[Part, Call[tuple[Any, ...]]]]:
     configs = [(name, 0, value) for _, name, value, *_ in rows.get(Part.CONFIGS, ())]
     if configs:
-        yield Part.CONFIGS, calls.IncrementalAlterConfigsCall([(BROKER, "", configs)], is_dry)
+        yield Part.CONFIGS, calls.IncrementalAlterConfigsCall([(BROKER, "", configs)], False)
     quotas = [
         (_entity(str(entity)), [(quota, float(str(value)), False) for _, quota, value in some])
         for entity, some in groupby(rows.get(Part.QUOTAS, ()), lambda row: row[0])
     ]
     if quotas:
-        yield Part.QUOTAS, calls.AlterClientQuotasCall(quotas, is_dry)
-    acls = () if is_dry else rows.get(Part.ACLS, ())
+        yield Part.QUOTAS, calls.AlterClientQuotasCall(quotas, False)
     for denies in (True, False):
-        some = [_acl(row) for row in acls if (row[0] == "DENY") is denies]
+        some = [_acl(row) for row in rows.get(Part.ACLS, ()) if (row[0] == "DENY") is denies]
         for at in range(0, len(some), _ACLS_AT_ONCE):
             yield Part.ACLS, calls.CreateAclsCall(some[at : at + _ACLS_AT_ONCE])
 
