@@ -1,6 +1,7 @@
 """What commands that end share when a schedule runs them: `--metrics-file`, and a note of the run in the archive."""
 
 import argparse
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from archiver.archive.notes.run_notes import Outcome
     from archiver.config.model import StorageConfig
+
+log = logging.getLogger(__name__)
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -38,14 +41,16 @@ class Job:
     def note(self, outcome: "Outcome") -> None:
         """Put the note of this run into the archive; a failure is logged."""
         from archiver.archive.format.handle import archive_of
-        from archiver.archive.notes.run_notes import RunKind, RunNote, note_run
+        from archiver.archive.notes.run_notes import RunKind, RunNote, put_run_note
 
         if self.storage is not None and self.kind:
             took_ms = round(1000 * (time.monotonic() - self.started_s))
             problems = tuple(one[:500] for one in last_complaints())
             kind = RunKind(self.kind)
             made = RunNote(kind=kind, outcome=outcome, took_ms=took_ms, **{"problems": problems, **self.facts})
-            note_run(archive_of(self.storage), made)
+            problem = put_run_note(archive_of(self.storage), made)
+            if problem:
+                log.warning("%s", problem)
 
 
 def add_job(parser: argparse.ArgumentParser, run: Run, kind: str = "") -> None:

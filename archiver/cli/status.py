@@ -8,6 +8,7 @@ from archiver.cli.options import add_archive, add_format, add_run, archive_confi
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, table_lines
 from archiver.errors import NotWholeError, UsageError
+from archiver.process.output.progress import spell_seconds
 from archiver.process.output.text import spell_count, spell_some
 
 if TYPE_CHECKING:
@@ -124,12 +125,12 @@ def _gone(status: "RunStatus") -> list[str]:
 
 
 def status_lines(status: "RunStatus", left_out: Sequence[str] | None) -> Iterator[str]:
-    from archiver.upkeep.run_status import spell_age
-
     rows = [
         (
             str(one.kind),
-            "never" if one.last_success_ms is None else f"{spell_age(status.now_ms - one.last_success_ms)} ago",
+            "never"
+            if one.last_success_ms is None
+            else f"{spell_seconds((status.now_ms - one.last_success_ms) / 1000)} ago",
             str(one.last.outcome),
             "" if one.durable_through_ms is None else moment(one.durable_through_ms),
             "" if one.partitions is None else str(one.partitions),
@@ -142,7 +143,7 @@ def status_lines(status: "RunStatus", left_out: Sequence[str] | None) -> Iterato
         yield from table_lines(("run", "last success", "state", "durable through", "partitions", "next", ""), rows)
     through_ms = status.durable_through_ms
     if through_ms is not None:
-        yield f"everything that Kafka had until {moment(through_ms)} is archived: {spell_age(status.now_ms - through_ms)} behind"
+        yield f"everything that Kafka had until {moment(through_ms)} is archived: {spell_seconds((status.now_ms - through_ms) / 1000)} behind"
     for line in dict.fromkeys(
         line for one in status.kinds if not one.late for note in one.notes for line in note.problems
     ):

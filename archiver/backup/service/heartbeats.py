@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +18,7 @@ from archiver.config.quantities import spell_exact_duration, spell_exact_size
 from archiver.errors import ArchiverError
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.process.output.defects import as_ours
+from archiver.process.output.text import spell_some
 from archiver.process.running.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -25,12 +26,12 @@ log = logging.getLogger(__name__)
 _FIRST_S: Final = 10.0  # a group assigns partitions within a few seconds
 _UNSEEN_MS: Final = 5_000  # a record may be so old before its partition counts as without an answer
 _CALL_LIMIT_S: Final = 10.0
-_MOST_NAMED: Final = 20
+_MOST_NAMED: Final = 20  # failing partitions, or problems at the end
 _MOST_TEXT: Final = 500  # of a problem
 
 
 class Heartbeats:
-    """The heartbeats of one process. `subject`: the instance of compacted topics, if it is one."""
+    """The heartbeats of one process. `instance`: its name, if it copies compacted topics."""
 
     def __init__(
         self,
@@ -81,11 +82,7 @@ class Heartbeats:
             self._report("note", str(as_ours(error, "heartbeat")))
 
     def _put(self, archive: Archive) -> None:
-        try:
-            store_ms = epoch_ms(archive.store.now())
-        except ArchiverError as error:
-            self._report("note", f"{error}; `archiver status` does not learn of this service")
-            return
+        store_ms = epoch_ms(archive.store.now())
         states = list(self._vitals.states())
         behind_ms = behind_ms_of(states, self._vitals.clock_ms())
         self._last = RunNote(
@@ -95,7 +92,7 @@ class Heartbeats:
             took_ms=round(1000 * (time.monotonic() - self._began_s)),
             durable_through_ms=None if behind_ms is None else max(0, store_ms - behind_ms),
             partitions=len(states),
-            problems=tuple(one[:_MOST_TEXT] for one in _problems(self._vitals, states)),
+            problems=tuple(one[:_MOST_TEXT] for one in (self._vitals.why_not_ready(), _failing(states)) if one),
             limits=self._limits,
             gone=tuple(sorted(self._vitals.gone_topics())[:MOST_NAMED]),
             next_ms=self._next_ms(),
@@ -114,19 +111,14 @@ class Heartbeats:
             return ""
         states = {(one.topic, one.partition): one for one in self._vitals.states() if not one.is_left}
         is_well = self._vitals.why_not_ready() is None and bool(states) and not any(map(_is_unknown, states.values()))
-        reached = {which: states[which].position for which in (self._goal or {}) if which in states}
-        if not is_well or self._goal is None or len(reached) < len(self._goal):
-            self._goal = goal_of(states.values()) if is_well else None
+        ends = {which: one.high_watermark or 0 for which, one in states.items()} if is_well else None
+        goal, self._goal = self._goal, ends
+        if ends is None or goal is None or not goal.keys() <= ends.keys():
             return ""
-        if any(reached[which] < end for which, end in self._goal.items()):
-            return ""
-        self._goal = goal_of(states.values())
-        return call_heartbeat(self._url)
-
-
-def goal_of(states: Iterable[PartitionState]) -> dict[TopicPartition, int]:
-    """Return the known log ends, up to which a service must have archived before it calls the URL."""
-    return {(one.topic, one.partition): one.high_watermark or 0 for one in states}
+        if all(states[which].position >= end for which, end in goal.items()):
+            return call_heartbeat(self._url)
+        self._goal = goal
+        return ""
 
 
 def _is_unknown(state: PartitionState) -> bool:
@@ -155,11 +147,9 @@ def behind_ms_of(states: Collection[PartitionState], now_ms: int) -> int | None:
     return max(_UNSEEN_MS, round(1000 * max(ages_s)))
 
 
-def _problems(vitals: WorkerVitals, states: Sequence[PartitionState]) -> list[str]:  # type: ignore[type-arg]
-    failing = [f"{one.topic}-{one.partition} fails" for one in states if one.is_failing]
-    why = vitals.why_not_ready()
-    more = [f"{len(failing) - _MOST_NAMED + 2} more partitions fail"] if len(failing) > _MOST_NAMED - 2 else []
-    return [*([why] if why else []), *failing[: _MOST_NAMED - 2], *more]
+def _failing(states: Sequence[PartitionState]) -> str:
+    failing = [f"{one.topic}-{one.partition}" for one in states if one.is_failing]
+    return f"failing: {spell_some(failing, _MOST_NAMED)}" if failing else ""
 
 
 def limits_of(config: ArchiverConfig) -> dict[str, str]:

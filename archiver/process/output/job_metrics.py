@@ -1,6 +1,7 @@
 """Writes the metrics of a job to a file for node_exporter's textfile collector: a job ends before it is scraped."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,10 +32,10 @@ def check_metrics_file(path: Path) -> None:
         raise UsageError(f"--metrics-file {path}: there is no folder {path.absolute().parent}")
 
 
-def write_metrics_file(path: Path, families: Iterable[Metric]) -> None:
+def write_metrics_file(path: Path, families: Sequence[Metric]) -> None:
     """Replace the file at once: a reader sees the former one or this one, whole."""
     registry = CollectorRegistry()
-    registry.register(_Families(list(families)))
+    registry.register(_Families(families))
     try:
         write_to_textfile(str(path), registry)
     except OSError as error:
@@ -58,11 +59,11 @@ def _last_success(path: Path, job: str) -> float | None:
     return next((sample.value for sample in samples if sample.labels.get("job") == job), None)
 
 
+@dataclass(frozen=True, eq=False)
 class _Families:
     """A collector of finished metrics."""
 
-    def __init__(self, families: list[Metric]) -> None:
-        self._families = families
+    families: Sequence[Metric]
 
-    def collect(self) -> Iterator[Metric]:
-        return iter(self._families)
+    def collect(self) -> Sequence[Metric]:
+        return self.families

@@ -7,7 +7,16 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.notes.run_notes import ListedRun, Outcome, RunKind, RunNote, list_runs, put_run_note, read_run
+from archiver.archive.notes.run_notes import (
+    ListedRun,
+    Outcome,
+    RunKind,
+    RunNote,
+    list_runs,
+    put_run_note,
+    read_run,
+    stream_of,
+)
 from archiver.archive.reading.lost_control import lost_control_objects
 from archiver.errors import CorruptSegmentError, StoreError
 from archiver.store.port import ObjectKind
@@ -70,8 +79,8 @@ def test_other_objects_there_are_skipped(archive: Archive, stream: str) -> None:
 
 def test_a_note_of_another_stream_is_refused(archive: Archive) -> None:
     put_run_note(archive, NOTE)
-    (body, _) = archive.store.get(archive.layout.fact_key(NOTE.stream, 0)) or (b"", {})
-    other = replace(NOTE, name="a").stream
+    (body, _) = archive.store.get(archive.layout.fact_key(stream_of(NOTE), 0)) or (b"", {})
+    other = stream_of(replace(NOTE, name="a"))
     archive.store.put_if_absent(archive.layout.fact_key(other, 0), body, {}, kind=ObjectKind.FACT)
     listed = ListedRun(kind=RunKind.BACKUP, name="a", outcome=Outcome.RUNNING, number=0, put_ms=0)
     with pytest.raises(CorruptSegmentError, match="names something else"):
