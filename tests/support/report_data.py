@@ -42,10 +42,8 @@ def report_data(partitions: int, a_topic: int = 1, *, extra: str = "", seed: int
     groups = [
         {
             "group": f"{name}-service{extra}",
-            "topics": 2,
             "partitions": 9,
             "lag": 12_345 // (at + 1),
-            "largest": 999,
             "committed_ms": NOW_MS - 60_000 * at,
         }
         for at, name in enumerate(NAMES[:4])
@@ -61,8 +59,6 @@ def report_data(partitions: int, a_topic: int = 1, *, extra: str = "", seed: int
     return {
         "url": f"s3://backups/kafka{extra}", "version": "0.1.0", "now_ms": NOW_MS, "record_axis": axis, "put_axis": axis,
         "cost": cost | prices, "puts": _puts(topics), "topics": topics, "groups": groups, "group_count": len(groups),
-        "sweep": {"begun_ms": NOW_MS - DAY_MS, "took_ms": 93_000, "complete": True, "objects": 1_204, "bytes": 7 << 30, "waiting": [], "problems": []},
-        "holds": [{"name": f"audit{extra}", "topics": "invoices", "reason": f"tax law{extra}", "by": "finance"}],
         "status": _status(extra), "problems": bad, "problem_count": len(bad),
     }  # fmt: skip
 
@@ -77,6 +73,7 @@ def _status(extra: str) -> dict[str, Any]:
         "runs": [row | {"kind": "backup"}, row | late],
         "unfinished_restores": [f"mine{extra}"],
         "topics_gone": [f"old{extra}"],
+        "holds": [f"audit{extra}"],
     }
 
 
@@ -109,5 +106,5 @@ def _partition(drawn: random.Random, number: int, begin: int, stored: int) -> di
         code, cause = drawn.choice(LOST)
         at = drawn.randrange(begin, BINS - 9)
         head = f"{begin}.{at - begin}a" if begin and at > begin else f"{at}a" if at else ""
-        row |= {"line": f"{head}{6}{code}{BINS - at - 6}a", "lost": {cause: 100}, "ranges": [f"100-199 {cause}"]}
+        row |= {"line": f"{head}{6}{code}{BINS - at - 6}a", "lost": {cause: 100}, "ranges": f"100-199 {cause}"}
     return row

@@ -1,4 +1,4 @@
-"""Collects the data of the report: topics and partitions over time, losses by cause, puts a day and their cost, groups, the last sweep."""
+"""Collects the data of the report: topics and partitions over time, losses by cause, puts a day and their cost, and groups."""
 
 import re
 from collections import Counter, defaultdict
@@ -8,23 +8,22 @@ from typing import Any, Final, NamedTuple
 from archiver.archive.copies.copied_topic import BY_ROLES, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.format.handle import Archive
 from archiver.archive.index.inventory import EMPTY_PARTITION, Inventory, PartitionInventory
-from archiver.archive.notes.holds import read_holds
-from archiver.archive.notes.sweeps import read_last_report
 from archiver.archive.reading.holdings import problems_in, read_contents
 from archiver.archive.segments.partition_segments import Segments, segment_blocks
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
-from archiver.errors import NotWholeError, UsageError
+from archiver.errors import UsageError
 from archiver.groups.positions.shown import PositionFilter, ShownPosition, show_groups
+from archiver.process.output.text import spell_some
 from archiver.process.values.columns import total
 from archiver.upkeep.report import timelines
 from archiver.upkeep.report.timelines import Axis, put_times_ms
 
 _DAY_MS: Final = 86_400_000
 _MEASURED_MS: Final = 7 * _DAY_MS  # puts a day are counted over so long
-_MOST_LISTED: Final = 200  # problems, holds
-_MOST_RANGES: Final = 20  # of lost offsets of one partition
-_MOST_GROUPS: Final = 1_000
+_MOST_PROBLEMS: Final = 20
+_MOST_RANGES: Final = 5  # of lost offsets of one partition
+_MOST_GROUPS: Final = 100
 _GIB: Final = 1 << 30  # what stores charge for as a GB
 _DAYS_A_MONTH: Final = 365 / 12
 
@@ -68,7 +67,7 @@ def collect_report(archive: Archive, asked: ReportRequest, use: IndexUse, now_ms
     problems = [*found.unreadable, *problems_in(found.inventory), *problems]
     groups = _group_rows(archive, asked, use, problems)
     empty = {(name, 0): () for name in sorted(found.fact_numbers.keys() - {name for name, _ in parts})}
-    row = {
+    return {
         "now_ms": now_ms,
         "record_axis": record_axis._asdict(),
         "put_axis": put_axis._asdict(),
@@ -79,9 +78,9 @@ def collect_report(archive: Archive, asked: ReportRequest, use: IndexUse, now_ms
         ],
         "groups": groups[:_MOST_GROUPS],
         "group_count": len(groups),
-        **_note_rows(archive, problems),
+        "problems": problems[:_MOST_PROBLEMS],
+        "problem_count": len(problems),
     }
-    return row | {"problems": problems[:_MOST_LISTED], "problem_count": len(problems)}
 
 
 def _read_parts(
@@ -127,7 +126,7 @@ def _partition_row(part: _Part, axis: Axis) -> dict[str, Any]:
         "last_put_ms": max((int(put.max()) for block in blocks if len(put := put_times_ms(block))), default=0),
         "line": timelines.line_of(blocks, lost, axis),
         "lost": dict(offsets),
-        "ranges": [f"{first}-{last} {cause}" for first, last, cause in lost[:_MOST_RANGES]],
+        "ranges": spell_some([f"{first}-{last} {cause}" for first, last, cause in lost], _MOST_RANGES),
         "damaged": part.damaged,
     }
     return {name: value for name, value in row.items() if value or name == "number"}
@@ -165,30 +164,7 @@ def _group_row(name: str, positions: Sequence[ShownPosition]) -> dict[str, Any]:
     lags = [one.lag for one in positions if one.lag is not None]
     return {
         "group": name,
-        "topics": len({one.position.topic for one in positions}),
         "partitions": len(positions),
         "lag": sum(lags) if lags else None,
-        "largest": max(lags, default=None),
         "committed_ms": max(0, *(one.position.commit_ms for one in positions)),
     }
-
-
-def _note_rows(archive: Archive, problems: list[str]) -> dict[str, Any]:
-    """Return the report of the last sweep, and the holds in force."""
-    try:
-        report, holds = read_last_report(archive), read_holds(archive).values()
-    except NotWholeError as error:
-        problems.append(str(error))
-        return {"sweep": None, "holds": []}
-    sweep = report and {
-        "begun_ms": report.begun_ms,
-        "took_ms": report.took_ms,
-        "complete": report.is_complete,
-        "objects": sum(one.objects for one in report.topics.values()),
-        "bytes": sum(one.bytes for one in report.topics.values()),
-        "waiting": report.waiting[:_MOST_LISTED],
-        "problems": report.problems[:_MOST_LISTED],
-    }
-    names = ("name", "topics", "reason", "by")
-    in_force = [{name: getattr(one, name) for name in names} for one in holds if one.is_in_force]
-    return {"sweep": sweep, "holds": in_force[:_MOST_LISTED]}

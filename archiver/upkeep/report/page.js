@@ -102,9 +102,8 @@
     const name = el("div", {}, `partition ${part.number}`, part.copy ? el("small", {}, `read from ${part.copy}`) : "", el("small", {}, `offsets ${count(part.first || 0)} to ${count((part.next || 1) - 1)}`));
     const facts = el("div", {}, `${brief(part.records || 0)} records, ${size(part.stored || 0)}`, el("small", {}, `${plural(part.objects || 0, "object")}, put until ${time(part.last_put_ms)}`));
     if (lostHere || part.damaged) {
-      const more = Object.keys(part.lost || {}).length && part.ranges.length === 20 ? ", ..." : "";
-      facts.append(el("small", { className: "bad", title: (part.ranges || []).join(", ") + more }, [lostHere.replace(/^\d/, "offsets: $&"), part.damaged ? plural(part.damaged, "damaged object") : ""].filter(Boolean).join(", ")));
-      facts.append(el("small", {}, (part.ranges || []).slice(0, 5).join(", ") + ((part.ranges || []).length > 5 ? ", ..." : "")));
+      facts.append(el("small", { className: "bad" }, [lostHere.replace(/^\d/, "offsets: $&"), part.damaged ? plural(part.damaged, "damaged object") : ""].filter(Boolean).join(", ")));
+      facts.append(el("small", {}, part.ranges || ""));
     }
     return el("div", { className: "part" }, name, drawLine([part.line]), facts);
   }
@@ -127,14 +126,10 @@
     return node;
   }
   const bad = (part) => Number(Boolean(part.damaged) || LOSSES.some((cause) => (part.lost || {})[cause]));
-  const ORDERS = {
-    lost: (one, other) => Math.sign(other.bad) - Math.sign(one.bad) || other.stored - one.stored,
-    stored: (one, other) => other.stored - one.stored,
-    name: (one, other) => (one.label < other.label ? -1 : 1),
-  };
+  topics.sort((one, other) => Math.sign(other.bad) - Math.sign(one.bad) || other.stored - one.stored);
   function drawTopics(limit) {
     const text = by("find").value.toLowerCase();
-    const some = topics.filter((one) => one.topic.toLowerCase().includes(text)).sort(ORDERS[by("sort").value]);
+    const some = topics.filter((one) => one.topic.toLowerCase().includes(text));
     by("list").replaceChildren(...some.slice(0, limit).map(drawTopic));
     const left = some.length - limit;
     by("more").replaceChildren(...(left > 0 ? [`${plural(left, "more topic")} `, el("button", { type: "button", onclick: () => drawTopics(limit + PAGE) }, `show ${Math.min(PAGE, left)} more`)] : some.length ? [] : ["No topic."]));
@@ -145,7 +140,9 @@
   function drawCards() {
     const stored = sum(parts, "stored"), put = topics.reduce((last, one) => Math.max(last, one.put), 0);
     const lives = topics.filter((one) => one.life).length, incomplete = topics.filter((one) => one.bad).length;
+    const status = data.status, next = (status.runs.find((one) => one.kind === "retention") || {}).next;
     const cards = [
+      ["is it working?", status.working ? "yes" : "no", status.durable_through ? `archived until ${stamp(status.durable_through)}` : "", status.working ? "" : "bad"],
       ["topics", count(new Set(topics.map((one) => one.topic)).size), `${plural(parts.length, "partition")}${lives ? `, ${lives} created again` : ""}`],
       ["records", brief(sum(parts, "records")), `${size(sum(parts, "bytes"))} before compression`],
       ["stored", size(stored), plural(sum(parts, "objects"), "object")],
@@ -156,12 +153,7 @@
     ];
     const far = data.groups[0];
     if (far) cards.push(["largest group lag", brief(far.lag || 0), far.group]);
-    const status = data.status;
-    if (status) {
-      const next = (status.runs.find((one) => one.kind === "retention") || {}).next;
-      cards.unshift(["is it working?", status.working ? "yes" : "no", status.durable_through ? `archived until ${stamp(status.durable_through)}` : "", status.working ? "" : "bad"]);
-      if (next) cards.push(["next sweep", next.slice(0, 10), `at ${next.slice(11, 16)}`]);
-    }
+    if (next) cards.push(["next sweep", next.slice(0, 10), `at ${next.slice(11, 16)}`]);
     by("cards").append(...cards.map(([name, value, more, look]) => el("div", { className: `card ${look || ""}` }, el("small", {}, name), el("b", {}, value), el("small", {}, more))));
   }
 
@@ -199,37 +191,32 @@
   function drawStatus(status) {
     table("runs", ["run", "last success", "state", "archived until", "#partitions", "next", "late"], status.runs.map((one) => [
       one.kind, stamp(one.last_success) || "never", one.outcome, stamp(one.durable_through), one.partitions === null ? "" : count(one.partitions), stamp(one.next), el("span", { className: "bad" }, one.late || "")]));
-    const notes = [status.unfinished_restores.length ? `unfinished restores: ${status.unfinished_restores.join(", ")}` : "", status.topics_gone.length ? `Kafka no longer has: ${status.topics_gone.join(", ")}` : ""];
-    by("runs").querySelector(".note").append(notes.filter(Boolean).join("; "));
+    const notes = [["unfinished restores", status.unfinished_restores], ["Kafka no longer has", status.topics_gone], ["holds at the last sweep", status.holds || []]];
+    by("runs").querySelector(".note").append(notes.filter(([, names]) => names.length).map(([what, names]) => `${what}: ${names.join(", ")}`).join("; "));
   }
   function drawRest() {
     document.title = `archive ${data.url}`;
     by("url").append(data.url);
     by("made").append(`As of ${time(data.now_ms)} UTC, by archiver ${data.version}. All times are UTC.`);
     by("problems").hidden = !data.problem_count;
-    by("problems").querySelector("ul").append(...data.problems.slice(0, 20).map((one) => el("li", {}, one)));
-    const left = data.problem_count - 20;
+    by("problems").querySelector("ul").append(...data.problems.map((one) => el("li", {}, one)));
+    const left = data.problem_count - data.problems.length;
     if (left > 0) by("problems").append(el("p", { className: "soft" }, `and ${plural(left, "more problem")}: archiver ls prints all`));
-    if (data.status) drawStatus(data.status);
+    drawStatus(data.status);
     by("legend").append(...CAUSES.filter(([code, name]) => code === "a" || lost[name]).map(([code, , words]) => el("span", {}, el("i", { className: code }), words)));
     by("axis").children[0].append("by the records’ timestamps");
     by("axis").children[1].append(el("span", {}, day(data.record_axis.from_ms)), el("span", {}, day(data.record_axis.until_ms)));
     by("axis").children[2].append(`bytes put since ${day(data.put_axis.from_ms)}`);
-    table("groups", ["group", "#lag", "#largest", "#topics", "#partitions", "last commit"], data.groups.slice(0, PAGE).map((one) => [
-      one.group, one.lag === null ? "?" : count(one.lag), one.largest === null ? "?" : count(one.largest), count(one.topics), count(one.partitions), one.committed_ms ? time(one.committed_ms) : ""]));
-    by("groups").querySelector(".note").append(`Lag: archived offsets behind the group’s archived position.${data.group_count > PAGE ? ` ${plural(data.group_count - PAGE, "more group")} with less lag.` : ""}`);
-    const sweep = data.sweep, place = by("sweep").querySelector("div");
-    const lines = sweep ? [`The last sweep began ${time(sweep.begun_ms)}, took ${age(sweep.took_ms)}, and deleted ${plural(sweep.objects, "object")} (${size(sweep.bytes)}).${sweep.complete ? "" : " It is not complete."}`, sweep.waiting.length ? `Waiting for --yes: ${sweep.waiting.join(", ")}.` : "", ...sweep.problems] : ["No retention sweep has left a report."];
-    for (const one of data.holds || []) lines.push(`Hold ${one.name} on ${one.topics}: ${one.reason} (${one.by}).`);
-    place.append(...lines.filter(Boolean).map((one) => el("p", {}, one)));
+    table("groups", ["group", "#lag", "#partitions", "last commit"], data.groups.map((one) => [
+      one.group, one.lag === null ? "?" : count(one.lag), count(one.partitions), one.committed_ms ? time(one.committed_ms) : ""]));
+    by("groups").querySelector(".note").append(`Lag: archived offsets behind the group’s archived position.${data.group_count > data.groups.length ? ` ${plural(data.group_count - data.groups.length, "more group")} with less lag.` : ""}`);
     by("basis").append(`Cost: ${data.cost.price_gb} ${data.cost.currency} a GB (2^30 bytes) and month, ${data.cost.price_puts} ${data.cost.currency} for 1,000 puts; of archived segments that are there now, without notes, index, reads and transfer. Charts and puts a day count objects by the time of their put; what retention has deleted is not in them.`);
   }
 
   drawRest();
   drawCards();
-  if (BINS) drawCharts();
+  drawCharts();
   by("find").addEventListener("input", () => drawTopics(PAGE));
-  by("sort").addEventListener("change", () => drawTopics(PAGE));
   drawTopics(PAGE);
   document.documentElement.dataset.drawn = "yes";
 })();
