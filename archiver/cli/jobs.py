@@ -32,6 +32,7 @@ class Job:
     """
 
     metrics_file: Path | None
+    name: str  # in its metrics
     kind: str = ""
     storage: "StorageConfig | None" = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Job:
 
 def add_job(parser: argparse.ArgumentParser, run: Run, kind: str = "") -> None:
     """Set the function that runs a job, and add its options. `kind`: of its note; empty: it leaves none."""
-    add_run(parser, partial(_run_job, run, kind))
+    add_run(parser, partial(_run_job, run, kind or parser.prog.partition(" ")[2], kind))
     parser.add_argument(
         "--metrics-file",
         type=Path,
@@ -64,25 +65,25 @@ def add_job(parser: argparse.ArgumentParser, run: Run, kind: str = "") -> None:
     )
 
 
-def _run_job(run: Run, kind: str, options: argparse.Namespace) -> int:
+def _run_job(run: Run, name: str, kind: str, options: argparse.Namespace) -> int:
     path: Path | None = options.metrics_file
     if path is not None:
         from archiver.process.output.job_metrics import check_metrics_file
 
         check_metrics_file(path)
-    options.job = job = Job(path, kind)
+    options.job = job = Job(path, name, kind)
     try:
         exit_code = run(options)
     except ArchiverError as error:
         if isinstance(error, StoreError | StoreTemporaryError):  # its note would wait for the same store
             job.storage = None
-        _end(options, job, error.exit_code, str(error))
+        _end(job, error.exit_code, str(error))
         raise
-    _end(options, job, exit_code)
+    _end(job, exit_code)
     return exit_code
 
 
-def _end(options: argparse.Namespace, job: Job, exit_code: int, problem: str = "") -> None:
+def _end(job: Job, exit_code: int, problem: str = "") -> None:
     if job.storage is not None:
         from archiver.archive.notes.run_notes import Outcome
 
@@ -94,6 +95,6 @@ def _end(options: argparse.Namespace, job: Job, exit_code: int, problem: str = "
         from archiver.process.output.job_metrics import job_families, write_metrics_file
 
         seconds = time.monotonic() - job.started_s
-        name = job.kind or next(one for one in options.typed if not one.startswith("-"))
-        own = job_families(job.metrics_file, name, now_s=machine_now_ms() / 1000, seconds=seconds, exit_code=exit_code)
+        now_s = machine_now_ms() / 1000
+        own = job_families(job.metrics_file, job.name, now_s=now_s, seconds=seconds, exit_code=exit_code)
         write_metrics_file(job.metrics_file, [*job.families, *own])

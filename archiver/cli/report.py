@@ -4,13 +4,14 @@ import argparse
 import math
 from pathlib import Path
 
-from archiver.cli.options import add_archive, add_run, archive_config, pattern
+from archiver.cli.jobs import add_job
+from archiver.cli.options import add_archive, archive_config, pattern
 from archiver.cli.output import complain, print_line
 from archiver.errors import NotWholeError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, run)
+    add_job(parser, run)
     add_archive(parser)
     parser.add_argument("--html", required=True, type=Path, metavar="FILE", help="the page to write")
     parser.add_argument("--topics", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")

@@ -67,7 +67,6 @@ def run(options: argparse.Namespace) -> int:
     from archiver.spark.verify import run_verify
     from archiver.upkeep.object_check import Level
 
-    config = archive_config(options)
     options.job.storage = config.storage
     given = {"level": options.level, "topics": options.topics, "since": options.since}
     options.job.facts["limits"] = {name: value for name, value in given.items() if value is not None}
