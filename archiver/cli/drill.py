@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from archiver.cli.jobs import add_job
-from archiver.cli.options import add_archive, add_format, archive_config
+from archiver.cli.options import add_archive, add_format, archive_config, duration
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, table_lines
 from archiver.errors import ArchiverError, NotWholeError, UsageError
@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--topics", metavar="REGEX", help="topics whose whole name matches (default: all but those that begin with __)"
     )
     parser.add_argument(
-        "--last", metavar="TIME", type=_duration, help="only records of so long before now, such as 2h (default: all)"
+        "--last", metavar="TIME", type=duration, help="only records of so long before now, such as 2h (default: all)"
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report there, as JSON")
     parser.add_argument("--sign-key", type=Path, metavar="FILE", help="sign the report by this Ed25519 key (PEM)")
@@ -68,15 +68,6 @@ def run(options: argparse.Namespace) -> int:
     for problem in drill.problems:
         complain(problem)
     return drill.exit_code
-
-
-def _duration(text: str) -> int:
-    from archiver.config.quantities import parse_duration_ms
-
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
 
 
 def _write(path: Path, signed: Mapping[str, Any]) -> None:

@@ -188,6 +188,16 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
 
 
+def duration(text: str) -> int:
+    """Return milliseconds."""
+    from archiver.config.quantities import parse_duration_ms
+
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from error
+
+
 def archive_config(options: argparse.Namespace) -> "ArchiverConfig":
     from archiver.config.load import config_from_url, load_config
 

@@ -11,6 +11,7 @@ from archiver.archive.notes.run_notes import ListedRun, Outcome, RunKind, RunNot
 from archiver.config.quantities import spell_time
 from archiver.process.output.progress import spell_seconds
 from archiver.process.running.workers import side_by_side
+from archiver.process.values.json_values import LARGEST
 
 _MOST_READ: Final = 5
 _ALIVE_MS: Final = 3 * 60_000  # three notes of a service
@@ -79,7 +80,7 @@ def read_status(archive: Archive, now_ms: int, max_ages_ms: Mapping[str, int]) -
 
 
 def _is_alive(run: ListedRun, now_ms: int) -> bool:
-    return run.outcome is Outcome.RUNNING and now_ms - run.put_ms <= _ALIVE_MS
+    return now_ms - run.put_ms <= _ALIVE_MS
 
 
 def _chosen(by_kind: Mapping[RunKind, Sequence[ListedRun]], now_ms: int) -> list[ListedRun]:
@@ -103,45 +104,29 @@ def _status_of(
     read = [notes[one] for one in listed if one in notes]
     if kind.is_service:
         return _service(kind, listed, read, now_ms, max_ages_ms.get(kind, max_ages_ms[""]))
-    done = [one.put_ms for one in listed if one.outcome is Outcome.DONE]
-    gap_ms = done[-1] - done[-2] if len(done) > 1 else None
-    durable = [one.durable_through_ms for one in read if one.durable_through_ms is not None]
-    last_ms, limit_ms = (done[-1] if done else None), max_ages_ms.get(kind)
-    if limit_ms is None and gap_ms is not None and kind is not RunKind.RESTORE:
-        limit_ms = 2 * max(gap_ms, _SCHEDULED_MS)
-    late = "" if kind is RunKind.RESTORE else _why_late(kind, listed, read, last_ms, now_ms, limit_ms)
+    last, done = listed[-1], [one.put_ms for one in listed if one.outcome is Outcome.DONE]
+    gap_ms = done[-1] - done[-2] if len(done) > 1 else 0
+    limit_ms = max_ages_ms.get(kind, 2 * max(gap_ms, _SCHEDULED_MS) if gap_ms else LARGEST)
+    why = ""
+    if kind is RunKind.RESTORE:  # has no schedule: an unfinished one is listed
+        pass
+    elif last.outcome is Outcome.FAILED:
+        why = f"the run that ended {spell_time(last.put_ms)} failed{_because(read)}"
+    elif not done:
+        why = "no run has succeeded"
+    elif now_ms - done[-1] > limit_ms:
+        age = spell_seconds((now_ms - done[-1]) / 1000)
+        why = f"the last success was {spell_time(done[-1])}, {age} ago; run it, or allow more with --max-age {kind}=AGE"
     return KindStatus(
         kind=kind,
-        last=listed[-1],
-        last_success_ms=last_ms,
-        next_ms=None if gap_ms is None or last_ms is None or gap_ms < _HOUR_MS else last_ms + gap_ms,
-        durable_through_ms=max(durable, default=None),
-        partitions=next((one.partitions for one in read if one.partitions is not None), None),
+        last=last,
+        last_success_ms=done[-1] if done else None,
+        next_ms=done[-1] + gap_ms if gap_ms >= _HOUR_MS else None,
+        durable_through_ms=read[-1].durable_through_ms if read else None,
+        partitions=read[-1].partitions if read else None,
         notes=read,
-        late=late,
+        late=f"{kind}: {why}" if why else "",
     )
-
-
-def _why_late(
-    kind: RunKind,
-    listed: Sequence[ListedRun],
-    read: Sequence[RunNote],
-    last_ms: int | None,
-    now_ms: int,
-    limit_ms: int | None,
-) -> str:
-    """Return why a kind of job is late: its last run failed, it never succeeded, or its last success is too old."""
-    if listed[-1].outcome is Outcome.FAILED:
-        why = "; ".join(read[-1].problems[:3]) if read else ""
-        return f"{kind}: the run that ended {spell_time(listed[-1].put_ms)} failed{f': {why}' if why else ''}"
-    if last_ms is None:
-        return f"{kind}: no run has succeeded"
-    if limit_ms is not None and now_ms - last_ms > limit_ms:
-        return (
-            f"{kind}: the last success was {spell_time(last_ms)}, {spell_seconds((now_ms - last_ms) / 1000)} ago; run it, or allow more with"
-            f" --max-age {kind}=AGE"
-        )
-    return ""
 
 
 def _service(

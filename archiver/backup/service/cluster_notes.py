@@ -5,7 +5,7 @@ import logging
 from typing import Final
 
 from archiver.archive.format.handle import Archive
-from archiver.archive.notes.cluster_metadata import ClusterPart, note_part, survey_part
+from archiver.archive.notes.cluster_metadata import note_part, survey_part
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.topics.cluster_parts import NOTED, Part
 from archiver.process.output.defects import as_ours
@@ -24,7 +24,6 @@ class ClusterNotes:
         self._client = client
         self._archive = archive
         self._pool = pool
-        self._noted: dict[Part, ClusterPart] = {}
 
     async def run(self) -> None:
         while True:
@@ -46,10 +45,7 @@ class ClusterNotes:
 
     async def _note(self, part: Part) -> None:
         found = await survey_part(self._client, part)
-        if found == self._noted.get(part):
-            return
         await self._client.cluster_id()  # raises if another cluster returned this
         is_new = await self._pool.call(note_part, self._archive, found)
-        self._noted[part] = found
         if is_new and found.unread is not None:
             log.warning("the cluster's %s are not archived, and the backup goes on: %s", part, found.unread)

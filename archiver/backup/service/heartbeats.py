@@ -5,7 +5,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from typing import Final
 
 from archiver.archive.format.handle import Archive
@@ -15,7 +14,6 @@ from archiver.backup.reports.metrics import PartitionState
 from archiver.backup.service.vitals import WorkerVitals
 from archiver.config.model import ArchiverConfig
 from archiver.config.quantities import spell_exact_duration, spell_exact_size
-from archiver.errors import ArchiverError
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.process.output.defects import as_ours
 from archiver.process.output.text import spell_some
@@ -26,7 +24,7 @@ log = logging.getLogger(__name__)
 _FIRST_S: Final = 10.0  # a group assigns partitions within a few seconds
 _UNSEEN_MS: Final = 5_000  # a record may be so old before its partition counts as without an answer
 _CALL_LIMIT_S: Final = 10.0
-_MOST_NAMED: Final = 20  # failing partitions, or problems at the end
+_MOST_NAMED: Final = 20  # failing partitions
 _MOST_TEXT: Final = 500  # of a problem
 
 
@@ -51,41 +49,29 @@ class Heartbeats:
         self._began_s = time.monotonic()
         self._goal: dict[TopicPartition, int] | None = None
         self._told = {"note": "", "call": ""}
-        self._archive: Archive | None = None
-        self._last: RunNote | None = None
 
     async def run(self, archive: Archive) -> None:
         """Put a note every minute, until cancelled. Failures are logged, and stop nothing."""
-        self._archive = archive
         pool = Workers(1, "heartbeat")  # a store that hangs must not hold up other work
         try:
             await asyncio.sleep(_FIRST_S)
             while True:
-                await pool.call(self._beat)
+                await pool.call(self._beat, archive)
                 await asyncio.sleep(EVERY_S)
         finally:
             pool.shutdown(wait=False)
 
-    def end(self, problems: Sequence[ArchiverError]) -> None:
-        """Note the end of the service, with how far it had come at its last note."""
-        if self._archive is not None and self._last is not None:
-            told = tuple(str(one)[:_MOST_TEXT] for one in problems[:_MOST_NAMED])
-            outcome = Outcome.FAILED if problems else Outcome.DONE
-            self._report("note", put_run_note(self._archive, replace(self._last, outcome=outcome, problems=told)))
-
-    def _beat(self) -> None:
+    def _beat(self, archive: Archive) -> None:
         try:
-            if self._archive is not None:
-                self._put(self._archive)
+            self._report("note", put_run_note(archive, self._note(epoch_ms(archive.store.now()))))
             self._report("call", self._call_if_durable())
         except Exception as error:  # noqa: BLE001 - no service stops because of its notes
             self._report("note", str(as_ours(error, "heartbeat")))
 
-    def _put(self, archive: Archive) -> None:
-        store_ms = epoch_ms(archive.store.now())
+    def _note(self, store_ms: int) -> RunNote:
         states = list(self._vitals.states())
         behind_ms = behind_ms_of(states, self._vitals.clock_ms())
-        self._last = RunNote(
+        return RunNote(
             kind=self._kind,
             name=self._name,
             outcome=Outcome.RUNNING,
@@ -97,7 +83,6 @@ class Heartbeats:
             gone=tuple(sorted(self._vitals.gone_topics())[:MOST_NAMED]),
             next_ms=self._next_ms(),
         )
-        self._report("note", put_run_note(archive, self._last))
 
     def _report(self, what: str, problem: str) -> None:
         """Log a problem once, until it changes."""

