@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 _PARTS: Final = ("acls", "quotas", "users", "broker-configs", "topic-configs")  # as Part spells them
 _PASSWORDS: Final = (
-    "users: brokers do not tell passwords, so none is in the archive; give each of these users a new one: kafka-configs"
+    "users: brokers do not return passwords, so the archive has none; set a new one for each of these users: kafka-configs"
     " --alter --entity-type users --entity-name USER --add-config 'SCRAM-SHA-512=[password=...]'"
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    shown = parser_of(ways, "show", "what the archive has of its cluster")
+    shown = parser_of(ways, "show", "show the metadata that backups have noted")
     add_run(shown, run_show)
-    compared = parser_of(ways, "diff", "how a target differs from it, and what apply would add")
+    compared = parser_of(ways, "diff", "compare a target with it, and show what apply would add")
     add_run(compared, run_diff)
-    applied = parser_of(ways, "apply", "add to a target what it lacks; change and delete nothing")
+    applied = parser_of(ways, "apply", "add missing rows to a target; changes and deletes nothing")
     add_run(applied, run_apply)
     for one in (shown, compared, applied):
         add_archive(one)
@@ -87,7 +87,7 @@ def _noted_lines(part: "Part", one: "NotedPart") -> "Iterator[str]":
 def _compare(options: argparse.Namespace, *, applies: bool) -> int:
     from archiver.config.load import load_target
     from archiver.kafka.login.settings import KafkaSettings
-    from archiver.upkeep.cluster_changes import Standing, diff_cluster
+    from archiver.upkeep.cluster_changes import RowState, diff_cluster
 
     target = load_target(options.target)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
@@ -98,19 +98,19 @@ def _compare(options: argparse.Namespace, *, applies: bool) -> int:
         print_lines(_diff_lines(diff, is_applied=applies))
     for line in diff.unknown:
         complain(line)
-    if any(one.part == "users" for one in diff.of(Standing.BY_HAND)):
+    if any(one.part == "users" for one in diff.of(RowState.BY_HAND)):
         complain(_PASSWORDS)
-    left = diff.of(Standing.BY_HAND, Standing.DIFFERS, *(() if applies else (Standing.ADDED,)))
+    left = diff.of(RowState.BY_HAND, RowState.DIFFERS, *(() if applies else (RowState.ADDED,)))
     return NotWholeError.exit_code if left or diff.unknown else 0
 
 
 def _diff_lines(diff: "ClusterDiff", *, is_applied: bool) -> "Iterator[str]":
-    from archiver.upkeep.cluster_changes import Standing
+    from archiver.upkeep.cluster_changes import RowState
 
     rows = [
         (
             one.part,
-            "added" if is_applied and one.standing is Standing.ADDED else one.standing,
+            "added" if is_applied and one.state is RowState.ADDED else one.state,
             " ".join(cell for cell in one.row if cell),
             one.on_target or "",
         )
@@ -124,7 +124,7 @@ def diff_row(diff: "ClusterDiff", *, is_applied: bool) -> dict[str, Any]:
         "changes": [
             {
                 "part": one.part,
-                "standing": one.standing.name.lower(),
+                "state": one.state.name.lower(),
                 "row": dict(zip(one.part.columns, one.row, strict=True)),
                 "on_target": one.on_target,
             }

@@ -1,4 +1,4 @@
-"""What commands that end share when a schedule runs them: `--metrics-file`, and a note of the run in the archive."""
+"""Metrics file and note of a command that a schedule may run. All such commands add it by `add_job`."""
 
 import argparse
 import logging
@@ -26,7 +26,7 @@ Run = Callable[[argparse.Namespace], int]
 
 @dataclass(slots=True)
 class Job:
-    """A running job. Without `storage` it leaves no note: it changes nothing, or has not begun.
+    """A running job. Without `storage` it puts no note: a dry run, or a run that has not begun.
 
     `facts`: members of its note; `families`: its own metrics, besides those of every job.
     """
@@ -55,7 +55,7 @@ class Job:
 
 
 def add_job(parser: argparse.ArgumentParser, run: Run, kind: str = "") -> None:
-    """Set the function that runs a job, and add its options. `kind`: of its note; empty: it leaves none."""
+    """Set the function that runs a job, and add its options. `kind`: of its note; empty: it puts none."""
     add_run(parser, partial(_run_job, run, kind or parser.prog.partition(" ")[2], kind))
     parser.add_argument(
         "--metrics-file",

@@ -1,4 +1,4 @@
-"""`archiver status`: is it working? Its options, its run, and its two printers."""
+"""`archiver status`: its options, its run, and its two printers."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_ages(texts: Sequence[str]) -> dict[str, int]:
-    """Return the largest ages in ms by kind of run; of "": how far a backup may be behind. Raises UsageError."""
+    """Parse the largest ages by kind of run, in ms; "": of a backup's oldest unwritten record. Raises UsageError."""
     from archiver.archive.notes.run_notes import RunKind
     from archiver.config.quantities import parse_duration_ms
 
@@ -113,7 +113,7 @@ def _moment(at_ms: int | None) -> str | None:
 
 
 def _holds(status: "RunStatus") -> list[str] | None:
-    """Return the holds in force according to the last sweep; None: no note of a sweep was read."""
+    """Return the holds in force at the last sweep; None: unknown."""
     from archiver.archive.notes.run_notes import RunKind
 
     swept = status.of(RunKind.RETENTION)

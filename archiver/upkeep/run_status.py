@@ -1,4 +1,4 @@
-"""Answers "is it working?" from the notes of runs alone: last successes, how far behind, what is late and why. Used by `archiver status`."""
+"""Reads the notes of runs: last successes, lag, and late runs with the reason. `archiver status` and the report use it."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from archiver.process.values.json_values import LARGEST
 
 _MOST_READ: Final = 5
 _ALIVE_MS: Final = 3 * 60_000  # three notes of a service
-_SCHEDULED_MS: Final = 24 * 3_600_000  # a job that ran twice within less is not taken for one of a schedule
+_SCHEDULED_MS: Final = 24 * 3_600_000  # the shortest interval of a schedule that makes a job late
 _HOUR_MS: Final = 3_600_000
 
 
@@ -26,7 +26,7 @@ class KindStatus:
     kind: RunKind
     last: ListedRun
     last_success_ms: int | None
-    next_ms: int | None = None  # as the last two successes, or the note, let expect
+    next_ms: int | None = None  # expected: by the note, or the interval of the last two successes
     alive: int = 0  # processes of a service
     durable_through_ms: int | None = None
     partitions: int | None = None
@@ -47,13 +47,13 @@ class RunStatus:
 
     @property
     def durable_through_ms(self) -> int | None:
-        """Return until when a backup has archived everything that Kafka had; None: unknown."""
+        """Return the time until which all of Kafka's records are archived; None: unknown."""
         found = [one.durable_through_ms for one in map(self.of, (RunKind.BACKUP, RunKind.UNTIL_END)) if one]
         return max((one for one in found if one is not None), default=None)
 
     @property
     def late(self) -> list[str]:
-        """Return what is late, and why, a line each."""
+        """Return a line for each late kind of run, with the reason."""
         lines = [one.late for one in self.kinds if one.late]
         if not any(map(self.of, (RunKind.BACKUP, RunKind.UNTIL_END, RunKind.COMPACTED))):
             lines.append("backup: no run has left a note; start `archiver backup` or `archiver backup --until-end`")
@@ -61,9 +61,9 @@ class RunStatus:
 
 
 def read_status(archive: Archive, now_ms: int, max_ages_ms: Mapping[str, int]) -> RunStatus:
-    """Read the notes of runs: one listing, and at most five reads, or one for each running process if these are more. Raises NotWholeError.
+    """Read the notes of runs by one listing and at most five reads; more if more processes run. Raises NotWholeError.
 
-    `max_ages_ms`: how old the last success of a kind may be; of "": how far a backup may be behind. `now_ms`: this machine's time.
+    `max_ages_ms`: the largest age of the last success by kind; "": of a backup's oldest unwritten record. `now_ms`: this machine's time.
     """
     listed = list_runs(archive)
     now_ms = max([now_ms, *(one.put_ms for one in listed)])
@@ -84,7 +84,7 @@ def _is_alive(run: ListedRun, now_ms: int) -> bool:
 
 
 def _chosen(by_kind: Mapping[RunKind, Sequence[ListedRun]], now_ms: int) -> list[ListedRun]:
-    """Return the notes to read: of all running services, or the last one; then, up to the limit, the newest of each kind of job."""
+    """Return the notes to read: the newest of each running process, and up to the limit of each kind of job."""
     services, jobs = list[ListedRun](), list[ListedRun]()
     for kind in (RunKind.BACKUP, RunKind.COMPACTED):
         newest = {one.name: one for one in by_kind.get(kind, ())}
@@ -141,7 +141,7 @@ def _service(
     due = [one.next_ms for one in read if one.next_ms is not None]
     why = ""
     if not is_alive and silent_ms > limit_ms:
-        why = f"was last heard of {spell_time(newest.put_ms)}, {spell_seconds(silent_ms / 1000)} ago; start it again"
+        why = f"put its last note {spell_time(newest.put_ms)}, {spell_seconds(silent_ms / 1000)} ago; start it again"
     elif durable_ms is not None and now_ms - durable_ms > limit_ms:
         why = f"is {spell_seconds((now_ms - durable_ms) / 1000)} behind{_because(read)}"
     elif all(one.took_ms > limit_ms for one in read):  # none of them has just begun

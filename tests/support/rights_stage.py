@@ -557,7 +557,7 @@ class RightsStage:
         if kind is Kind.READER:
             assert {part["part"]: part["unread"] for part in told["parts"]} == dict.fromkeys(Part)
         else:
-            added = [one["part"] for one in told["changes"] if one["standing"] == "added"]
+            added = [one["part"] for one in told["changes"] if one["state"] == "added"]
             assert added == (["acls", "quotas"] if kind is Kind.LACKING else [])
             assert told["is_applied"] is (kind is Kind.LACKING)
 

@@ -1,4 +1,4 @@
-"""Notes of runs, for people and `archiver status`: what each kind of run did last, and how far a backup has come (docs/format.md §8).
+"""Notes of runs, for people and `archiver status`: the last runs of each kind, and how far a backup is (docs/format.md §8).
 
 No position of a writer, no deletion and no restore depends on them.
 """
@@ -22,7 +22,7 @@ from archiver.store.port import ObjectKind
 
 RUNS: Final = "runs"
 EVERY_S: Final = 60.0  # between two notes of a service
-ONLY: Final = "all"  # the name in the notes of jobs, of which one runs at a time
+ONLY: Final = "all"  # the name in the notes of jobs: one runs at a time
 MOST_NAMED: Final = 100
 _MOST_NAMES: Final = 50  # of each kind: processes, or restores
 Texts = Annotated[tuple[Item[BoundedText], ...], Field(max_length=MOST_NAMED)]
@@ -58,7 +58,7 @@ class RunNote:
     version: BoundedText = __version__
     took_ms: Number = 0  # since the run began
     durable_through_ms: Number | None = None  # everything that Kafka had until then is archived; None: unknown
-    partitions: Number | None = None  # assigned ones of a service, or archived ones; None: of another kind of run
+    partitions: Number | None = None  # of a service: the assigned ones; of `--until-end`: the archived ones; else None
     problems: Texts = ()
     limits: Annotated[Mapping[str, Item[BoundedText]], Field(max_length=MOST_NAMED)] = field(default_factory=dict)
     gone: Texts = ()  # topics that Kafka no longer has
@@ -85,7 +85,7 @@ _KIND: Final = NoteKind(RunNote, "a run", "the next run puts another one; delete
 
 
 def list_runs(archive: Archive, kind: RunKind | None = None) -> list[ListedRun]:
-    """List the notes of runs in one listing, the oldest first; objects of other names are skipped."""
+    """List the notes of all runs, or of one kind, by one listing, the oldest first. Objects with other names are skipped."""
     parent = RUNS if kind is None else f"{RUNS}/{kind}"
     found = []
     for item in archive.store.list(archive.layout.control_prefix(parent)):
@@ -112,19 +112,19 @@ def put_run_note(archive: Archive, note: RunNote) -> str:
         key = key_behind(archive.layout, stream, number)
         content = encode_bounded(_KIND.encode(note), stream, key)
         if archive.store.put_if_absent(key, content, {}, kind=ObjectKind.FACT) is None:
-            return f"{key}: another run of this kind has put its note first; this one leaves none"
+            return f"{key}: another run has put its note first; this run has no note"
     except (ArchiverError, ValueError) as error:
-        return f"{error}; `archiver status` does not learn of this run"
+        return f"{error}; `archiver status` will not show this run"
     old = [one for one in listed if stream_of(one) == stream and one.number < number]
     surplus = [archive.layout.fact_key(stream_of(one), one.number) for one in [*old, *_of_silent(listed, note.name)]]
     try:
         archive.store.delete(surplus)
     except ArchiverError as error:
-        return f"{error}; old notes of runs stay"
+        return f"{error}; old notes of runs are not deleted"
     return ""
 
 
 def _of_silent(listed: Sequence[ListedRun], own: str) -> list[ListedRun]:
-    """Return the notes of all names but our own and those with the newest notes."""
+    """Return the notes of names without a recent note, which are deleted; `own` is kept."""
     names = dict.fromkeys([own, *(one.name for one in reversed(listed))])
     return [one for one in listed if one.name in list(names)[_MOST_NAMES:]]

@@ -1,4 +1,4 @@
-"""Notes changes of the cluster's metadata (ACLs, quotas, SCRAM users, broker configs) beside a backup, and never stops it."""
+"""Notes changes of ACLs, quotas, SCRAM users and broker configs while a backup runs. Its failures are logged, and stop no backup."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _LONGEST_S: Final = 30.0
 
 
 class ClusterNotes:
-    """Notes each part when it has changed since the newest note. Several instances may do so at once."""
+    """Puts a note of each part that differs from the newest note. Several instances may do so at once."""
 
     def __init__(self, client: KafkaClient, archive: Archive, pool: Workers) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class ClusterNotes:
             await asyncio.sleep(_EVERY_S)
 
     async def note_changes(self) -> None:
-        """Note what has changed. Failures are logged, and do not stop the backup."""
+        """Put notes of changed parts. Failures are logged."""
         await asyncio.gather(*map(self._try_to_note, NOTED))
 
     async def _try_to_note(self, part: Part) -> None:
@@ -40,7 +40,7 @@ class ClusterNotes:
                 await self._note(part)
         except TimeoutError:
             log.warning("the cluster's %s are not noted: no answer within %.0f s; the backup goes on", part, _LONGEST_S)
-        except Exception as error:  # noqa: BLE001 - whatever it was, it stops no other work
+        except Exception as error:  # noqa: BLE001 - no failure may stop the backup
             log.warning("the cluster's %s are not noted: %s; the backup goes on", part, as_ours(error, part))
 
     async def _note(self, part: Part) -> None:

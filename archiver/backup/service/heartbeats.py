@@ -1,4 +1,4 @@
-"""Notes every minute that a service works, and how far it has come; calls `backup.heartbeat.url` when that is proved durable."""
+"""Puts a note each minute about how far a service is, and calls `backup.heartbeat.url` once all known records are durable."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ from archiver.process.running.workers import Workers
 log = logging.getLogger(__name__)
 
 _FIRST_S: Final = 10.0  # a group assigns partitions within a few seconds
-_UNSEEN_MS: Final = 5_000  # a record may be so old before its partition counts as without an answer
+_UNSEEN_MS: Final = 5_000  # the age of a record that brokers have not reported yet
 _CALL_LIMIT_S: Final = 10.0
 _MOST_NAMED: Final = 20  # failing partitions
 _MOST_TEXT: Final = 500  # of a problem
@@ -48,7 +48,7 @@ class Heartbeats:
         self._name = secrets.token_hex(8)
         self._began_s = time.monotonic()
         self._goal: dict[TopicPartition, int] | None = None
-        self._told = {"note": "", "call": ""}
+        self._reported = {"note": "", "call": ""}
 
     async def run(self, archive: Archive) -> None:
         """Put a note every minute, until cancelled. Failures are logged, and stop nothing."""
@@ -86,9 +86,9 @@ class Heartbeats:
 
     def _report(self, what: str, problem: str) -> None:
         """Log a problem once, until it changes."""
-        if problem and problem != self._told[what]:
+        if problem and problem != self._reported[what]:
             log.warning("%s", problem)
-        self._told[what] = problem
+        self._reported[what] = problem
 
     def _call_if_durable(self) -> str:
         """Call the URL if everything known at the start of this round is durable. Returns the problem; empty: none."""
@@ -107,7 +107,7 @@ class Heartbeats:
 
 
 def _is_unknown(state: PartitionState) -> bool:
-    """Return whether a partition may have records that this process does not know of."""
+    """Return whether a partition may have records that this process has not seen."""
     is_silent = state.pending_since_s is not None and not state.lag_offsets
     return state.is_failing or state.is_opening or state.high_watermark is None or is_silent
 
@@ -124,7 +124,7 @@ def call_heartbeat(url: str) -> str:
 
 
 def behind_ms_of(states: Collection[PartitionState], now_ms: int) -> int | None:
-    """Return the age of the oldest record that may not be archived; None if it is unknown, or no partition is our own."""
+    """Return the largest age of a record that is not archived yet; None: unknown, or no partition is assigned."""
     own = [one for one in states if not one.is_left]
     if not own or any(one.high_watermark is None and one.pending_since_s is None for one in own):
         return None
@@ -138,7 +138,7 @@ def _failing(states: Sequence[PartitionState]) -> str:
 
 
 def limits_of(config: ArchiverConfig) -> dict[str, str]:
-    """Return the settings of a backup that bound how far it may be behind, and its memory."""
+    """Return the settings that limit the lag and the memory of a backup."""
     backup = config.backup
     return {
         "backup.segment.age": spell_exact_duration(backup.segment.age_ms),

@@ -1,4 +1,4 @@
-"""Reads ACLs, quotas, SCRAM users and broker configs of a cluster as rows of texts, and adds such rows. Notes and `archiver cluster` use it."""
+"""Reads ACLs, quotas, SCRAM users and broker configs of a cluster as rows of text, and adds rows. Notes and `archiver cluster` use it."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ _SOURCES: Final = {2: "this broker", 3: "all brokers", 4: "its file"}  # of a br
 _ALL_BROKERS: Final = 3
 _ANY: Final = 1  # the code for any operation, permission, type and pattern
 _ACLS_AT_ONCE: Final = 1_000  # a KRaft controller takes 10,000
-# Codes as Kafka's tools spell them; a code that is not here is spelled as a number.
+# Codes as Kafka's tools spell them; unknown codes are spelled as numbers.
 _PERMISSIONS: Final = ("UNKNOWN", "ANY", "DENY", "ALLOW")
 _OPERATIONS: Final = (
     "UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION",
@@ -46,7 +46,7 @@ class Part(StrEnum):
         return _COLUMNS[self]
 
     def identity(self, row: Row) -> Row:
-        """Return the cells that name what a row is about; the others are its values."""
+        """Return the cells that identify a row; the others are its values."""
         return row if self is Part.ACLS else row[:2]
 
 
@@ -61,7 +61,7 @@ _COLUMNS: Final = {
 
 
 def check_row(part: Part, row: Row) -> None:
-    """Raise ValueError for a row that no cluster can have."""
+    """Raise ValueError for an invalid row."""
     if len(row) != len(part.columns) or None in (row[1:2] if part is Part.CONFIGS else row):
         raise ValueError(f"{row} is no row of {part}")
     try:
@@ -91,14 +91,14 @@ def _code(names: Sequence[str], text: str | None) -> int:
 
 
 def _acl(row: Row) -> tuple[Any, ...]:
-    """Return an ACL as a request has it."""
+    """Return an ACL as fields of a request."""
     permission, principal, host, operation, kind, name, pattern = row
     codes = _code(_OPERATIONS, operation), _code(_PERMISSIONS, permission)
     return _code(_TYPES, kind), name, _code(_PATTERNS, pattern), principal, host, *codes
 
 
 def _entity(text: str) -> Sequence[tuple[str, str | None]]:
-    """Return the entity of a quota. A name of null means the default entity, and is not the empty name."""
+    """Return the entity of a quota. A null name means the default entity; it differs from the empty name."""
     found = json.loads(text)
     if not isinstance(found, dict) or not all(isinstance(name, str | None) for name in found.values()):
         raise ValueError(f"{text} is no entity of a quota")
@@ -109,7 +109,7 @@ def _entity(text: str) -> Sequence[tuple[str, str | None]]:
 
 
 async def read_part(client: KafkaClient, part: Part) -> Sequence[Row]:
-    """Return the rows of one of NOTED, sorted. Raises KafkaError: it cannot be read; KafkaTemporaryError."""
+    """Return the sorted rows of one of NOTED. Raises KafkaError if it cannot be read, KafkaTemporaryError."""
     read = _READERS[part]
     return sorted(await client.persist(lambda: read(client)), key=_sort_key)
 
@@ -143,7 +143,7 @@ async def _quotas(client: KafkaClient) -> Sequence[Row]:
 
 
 async def _users(client: KafkaClient) -> Sequence[Row]:
-    # An empty list: brokers (4.1) never answer null, which also means all users, if the right to ask is missing.
+    # Not null, which also means all users: brokers (4.1) do not answer it if the right is missing.
     found = await _ask(client, calls.DescribeUserScramCredentialsCall(()), "SCRAM users", "Describe")
     return [
         (user, _spell(_MECHANISMS, mechanism), str(iterations))
@@ -153,7 +153,7 @@ async def _users(client: KafkaClient) -> Sequence[Row]:
 
 
 async def _broker_configs(client: KafkaClient) -> Sequence[Row]:
-    """Return configs that are set for all brokers (None), and on single ones."""
+    """Return configs of all brokers together (None), and of each broker."""
 
     async def of(node: int) -> Sequence[Row]:
         return await _configs_of(str(node), lambda call: client.send(node, call))
@@ -186,7 +186,7 @@ _READERS: Final = {Part.ACLS: _acls, Part.QUOTAS: _quotas, Part.USERS: _users, P
 
 
 async def add_rows(client: KafkaClient, rows: Mapping[Part, Sequence[Row]]) -> None:
-    """Add configs, quotas, then ACLs: those that deny first. Stops at the first refusal; the same call again adds the rest."""
+    """Add configs, quotas, ACLs that deny, and ACLs that allow. Stops at the first refusal; a second call adds the rest."""
     for part, call in _changes(rows):
         await client.persist(partial(_change, client, part, call))
 

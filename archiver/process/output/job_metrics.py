@@ -1,4 +1,4 @@
-"""Writes the metrics of a job to a file for node_exporter's textfile collector: a job ends before it is scraped."""
+"""Writes the metrics of a job to a file for node_exporter's textfile collector. cli/jobs uses it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ JOB_METRICS: Final = (LAST_RUN, LAST_SUCCESS, EXIT_CODE, SECONDS)
 
 
 def check_metrics_file(path: Path) -> None:
-    """Check before a job that its metrics can be written. Raises UsageError."""
+    """Raise UsageError if the folder of the metrics file does not exist."""
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--metrics-file {path}: there is no folder {path.absolute().parent}")
 
 
 def write_metrics_file(path: Path, families: Sequence[Metric]) -> None:
-    """Replace the file at once: a reader sees the former one or this one, whole."""
+    """Replace the file atomically."""
     registry = CollectorRegistry()
     registry.register(_Families(families))
     try:
@@ -43,14 +43,14 @@ def write_metrics_file(path: Path, families: Sequence[Metric]) -> None:
 
 
 def job_families(path: Path, job: str, *, now_s: float, seconds: float, exit_code: int) -> list[Metric]:
-    """Return the metrics of a run. A failed run keeps the last success of the file that it replaces."""
+    """Return the metrics of a run. After a failure, the last success is that of the present file."""
     success_s = now_s if exit_code == 0 else _last_success(path, job)
     values = {LAST_RUN: now_s, LAST_SUCCESS: success_s, EXIT_CODE: exit_code, SECONDS: round(seconds, 3)}
     return [family_of(one, {(job,): value} if value is not None else {}) for one, value in values.items()]
 
 
 def _last_success(path: Path, job: str) -> float | None:
-    """Return the last success according to a file; None: it has none, or is not one of these files."""
+    """Return the last success in a file of this module; None: unknown."""
     try:
         families = list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):

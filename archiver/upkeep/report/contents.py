@@ -20,7 +20,7 @@ from archiver.upkeep.report import timelines
 from archiver.upkeep.report.timelines import Axis, put_times_ms
 
 _DAY_MS: Final = 86_400_000
-_MEASURED_MS: Final = 7 * _DAY_MS  # puts a day are counted over so long
+_MEASURED_MS: Final = 7 * _DAY_MS  # of puts a day
 _MOST_PROBLEMS: Final = 20
 _MOST_RANGES: Final = 5  # of lost offsets of one partition
 _MOST_GROUPS: Final = 100
@@ -29,7 +29,7 @@ _DAYS_A_MONTH: Final = 365 / 12
 
 
 class ReportRequest(NamedTuple):
-    """What to show, and at which prices: of a GB a month, and of 1,000 puts."""
+    """The topics and times to show, and the prices of a GB a month and of 1,000 puts."""
 
     topics: re.Pattern[str]
     last_ms: int | None  # the length of the time axes; None: all
@@ -39,7 +39,7 @@ class ReportRequest(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A partition of one life, or the copies that are read of it."""
+    """A partition of one life, or its current copies."""
 
     number: int
     inventory: PartitionInventory
@@ -52,7 +52,7 @@ class _Part(NamedTuple):
 
 
 def collect_report(archive: Archive, asked: ReportRequest, use: IndexUse, now_ms: int) -> dict[str, Any]:
-    """Return the data of the page, which JSON can hold. `now_ms`: this machine's time."""
+    """Return the data of the page as JSON values. `now_ms`: this machine's time."""
 
     def wants(topic: str) -> bool:
         return asked.topics.fullmatch(topic) is not None
@@ -86,7 +86,7 @@ def collect_report(archive: Archive, asked: ReportRequest, use: IndexUse, now_ms
 def _read_parts(
     archive: Archive, inventory: Inventory, wants: Callable[[str], bool]
 ) -> tuple[Mapping[tuple[str, int], Sequence[_Part]], list[str]]:
-    """Return the partitions of each life of each topic, those that are read from copies too; and the problems of copies."""
+    """Return the partitions and current copies of each life of each topic, and the problems of copies."""
     parts: dict[tuple[str, int], list[_Part]] = defaultdict(list)
     for topic, life in ((topic, life) for topic, lives in inventory.lives().items() for life in lives):
         found, damaged = inventory.partitions.get((topic, life), {}), inventory.damage_of(topic, life)
@@ -133,7 +133,7 @@ def _partition_row(part: _Part, axis: Axis) -> dict[str, Any]:
 
 
 def _cost_row(blocks: Sequence[Segments], asked: ReportRequest, now_ms: int, first_ms: int) -> dict[str, Any]:
-    """Return puts a day, and what puts and stored bytes cost a month: of segments that are there, without notes and reads."""
+    """Return puts a day, and the cost of puts and stored bytes a month: of existing segments, without notes and reads."""
     span_ms = min(_MEASURED_MS, max(_DAY_MS // 24, now_ms - first_ms))
     a_day = sum(int((put_times_ms(one) >= now_ms - span_ms).sum()) for one in blocks) * _DAY_MS / span_ms
     return {

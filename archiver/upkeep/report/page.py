@@ -1,4 +1,4 @@
-"""Writes the report as one HTML file: a template, its style and scripts, and the data as JSON. Nothing is fetched when it is opened."""
+"""Writes the report as one HTML file of template, style, scripts and data. An opened page fetches nothing."""
 
 import json
 from collections.abc import Mapping

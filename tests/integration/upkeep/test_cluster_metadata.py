@@ -146,12 +146,12 @@ def shown(site: ArchiveSite, *options: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def compared(site: ArchiveSite, way: str, exit_code: int, *options: str) -> tuple[dict[str, list[Any]], str]:
-    """Run diff or apply. Returns the rows by standing, and what was complained of."""
+    """Run diff or apply. Returns the rows by state, and what was complained of."""
     done = site.run_within("cluster", way, "--target", "target.yaml", "--format", "json", *options)
     assert done.returncode == exit_code, done.stderr
     found: dict[str, list[Any]] = {}
     for change in json.loads(done.stdout)["changes"]:
-        found.setdefault(change["standing"], []).append([change["part"], *change["row"].values()])
+        found.setdefault(change["state"], []).append([change["part"], *change["row"].values()])
     return found, done.stderr
 
 
@@ -187,7 +187,7 @@ def test_apply_adds_what_the_target_lacks_and_nothing_else(
         ["topic-configs", "orders", "retention.ms", "-1"],
     ]
     assert sorted(planned["by_hand"], key=str) == sorted(by_hand, key=str)
-    assert "brokers do not tell passwords" in said
+    assert "brokers do not return passwords" in said
     assert acls(guarded.bootstrap) == before
     added, _ = compared(archived, "apply", 3)
     assert added["added"] == planned["added"]

@@ -105,7 +105,7 @@ class DenyingStore(MemoryStore):
 
 
 def test_a_refused_note_is_reported_and_fails_nothing() -> None:
-    assert "`archiver status` does not learn of this run" in put_run_note(
+    assert "`archiver status` will not show this run" in put_run_note(
         Archive(DenyingStore("put"), Layout("kafka")), NOTE
     )
 
@@ -113,5 +113,5 @@ def test_a_refused_note_is_reported_and_fails_nothing() -> None:
 def test_a_refused_delete_is_reported_and_the_note_stays() -> None:
     archive = Archive(DenyingStore("delete"), Layout("kafka"))
     told = [put_run_note(archive, NOTE) for _ in range(3)]
-    assert told == ["", "", "DeleteObjects was denied; old notes of runs stay"]
+    assert told == ["", "", "DeleteObjects was denied; old notes of runs are not deleted"]
     assert len(list_runs(archive)) == 3

@@ -17,7 +17,7 @@ from archiver.kafka.brokers.codes import Code
 from archiver.kafka.brokers.wire import AnswerReader, Call
 from archiver.kafka.topics.cluster_calls import DescribeClientQuotasCall
 from archiver.kafka.topics.cluster_parts import NOTED, Part, Row, add_rows
-from archiver.upkeep.cluster_changes import ClusterDiff, Standing
+from archiver.upkeep.cluster_changes import ClusterDiff, RowState
 from tests.support.memory_store import MemoryStore
 
 DENY = ("DENY", "User:a", "*", "READ", "TOPIC", "t", "LITERAL")
@@ -90,7 +90,7 @@ def test_the_default_entity_is_not_the_one_without_a_name(monkeypatch: pytest.Mo
     rows = tuple((entity, "producer_byte_rate", "1.0") for entity in (NO_NAME, DEFAULT_USER))
     source, target = (ClusterPart(part=Part.QUOTAS, rows=some) for some in (rows, rows[:1]))
     diff = compare(monkeypatch, source, target)
-    assert [(one.row[0], one.standing) for one in diff.changes] == [(DEFAULT_USER, Standing.ADDED)]
+    assert [(one.row[0], one.state) for one in diff.changes] == [(DEFAULT_USER, RowState.ADDED)]
     brokers = Brokers()
     asyncio.run(add_rows(cast("KafkaClient", brokers), {Part.QUOTAS: rows}))
     ((_, sent),) = brokers.sent
@@ -137,7 +137,7 @@ def test_secrets_and_settings_of_one_broker_are_never_written(monkeypatch: pytes
         ),
     )
     diff = compare(monkeypatch, source, ClusterPart(part=Part.CONFIGS))
-    assert [(one.row[1], one.standing) for one in diff.changes] == [("plugin.secret", Standing.BY_HAND)]
+    assert [(one.row[1], one.state) for one in diff.changes] == [("plugin.secret", RowState.BY_HAND)]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_dead_backup_is_late_after_the_largest_age(world: World) -> None:
     world.beat(0)
     assert world.status(HOUR_MS - MINUTE_MS).late == []
     (line,) = world.status(HOUR_MS + MINUTE_MS).late
-    assert line == "backup: was last heard of 2026-01-01T00:00:00.000Z, 1 h 1 min ago; start it again"
+    assert line == "backup: put its last note 2026-01-01T00:00:00.000Z, 1 h 1 min ago; start it again"
 
 
 def test_a_backup_that_is_behind_is_late_with_its_problems(world: World) -> None:
