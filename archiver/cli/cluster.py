@@ -1,6 +1,7 @@
 """`archiver cluster`: ACLs, quotas, SCRAM users and configs of the archive's cluster; its options, its runs, and its printers."""
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config, parser_of
@@ -27,9 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shown = parser_of(ways, "show", "show the metadata that backups have noted")
     add_run(shown, run_show)
     compared = parser_of(ways, "diff", "compare a target with it, and show what apply would add")
-    add_run(compared, run_diff)
+    add_run(compared, partial(_compare, applies=False))
     applied = parser_of(ways, "apply", "add missing rows to a target; changes and deletes nothing")
-    add_run(applied, run_apply)
+    add_run(applied, partial(_compare, applies=True))
     for one in (shown, compared, applied):
         add_archive(one)
         add_format(one)
@@ -48,14 +49,6 @@ def run_show(options: argparse.Namespace) -> int:
     else:
         print_lines(line for part, one in noted.items() for line in _noted_lines(part, one))
     return NotWholeError.exit_code if any(one.found.unread is not None for one in noted.values()) else 0
-
-
-def run_diff(options: argparse.Namespace) -> int:
-    return _compare(options, applies=False)
-
-
-def run_apply(options: argparse.Namespace) -> int:
-    return _compare(options, applies=True)
 
 
 def _noted(options: argparse.Namespace) -> "Mapping[Part, NotedPart]":

@@ -17,35 +17,27 @@ _EVERY_S: Final = 300.0
 _LONGEST_S: Final = 30.0
 
 
-class ClusterNotes:
-    """Puts a note of each part that differs from the newest note. Several instances may do so at once."""
+async def note_cluster_regularly(client: KafkaClient, archive: Archive, pool: Workers) -> None:
+    while True:
+        await note_cluster(client, archive, pool)
+        await asyncio.sleep(_EVERY_S)
 
-    def __init__(self, client: KafkaClient, archive: Archive, pool: Workers) -> None:
-        self._client = client
-        self._archive = archive
-        self._pool = pool
 
-    async def run(self) -> None:
-        while True:
-            await self.note_changes()
-            await asyncio.sleep(_EVERY_S)
+async def note_cluster(client: KafkaClient, archive: Archive, pool: Workers) -> None:
+    """Put a note of each part that differs from its newest note; several instances may do so at once. Failures are logged."""
+    await asyncio.gather(*(_try_to_note(client, archive, pool, part) for part in NOTED))
 
-    async def note_changes(self) -> None:
-        """Put notes of changed parts. Failures are logged."""
-        await asyncio.gather(*map(self._try_to_note, NOTED))
 
-    async def _try_to_note(self, part: Part) -> None:
-        try:
-            async with asyncio.timeout(_LONGEST_S):
-                await self._note(part)
-        except TimeoutError:
-            log.warning("the cluster's %s are not noted: no answer within %.0f s; the backup goes on", part, _LONGEST_S)
-        except Exception as error:  # noqa: BLE001 - no failure may stop the backup
-            log.warning("the cluster's %s are not noted: %s; the backup goes on", part, as_ours(error, part))
-
-    async def _note(self, part: Part) -> None:
-        found = await survey_part(self._client, part)
-        await self._client.cluster_id()  # raises if another cluster returned this
-        is_new = await self._pool.call(note_part, self._archive, found)
+async def _try_to_note(client: KafkaClient, archive: Archive, pool: Workers, part: Part) -> None:
+    try:
+        async with asyncio.timeout(_LONGEST_S):
+            found = await survey_part(client, part)
+            await client.cluster_id()  # raises if another cluster returned this
+            is_new = await pool.call(note_part, archive, found)
+    except TimeoutError:
+        log.warning("the cluster's %s are not noted: no answer within %.0f s; the backup goes on", part, _LONGEST_S)
+    except Exception as error:  # noqa: BLE001 - no failure may stop the backup
+        log.warning("the cluster's %s are not noted: %s; the backup goes on", part, as_ours(error, part))
+    else:
         if is_new and found.unread is not None:
             log.warning("the cluster's %s are not archived, and the backup goes on: %s", part, found.unread)
