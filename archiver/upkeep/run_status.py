@@ -40,7 +40,7 @@ class RunStatus:
 
     now_ms: int
     kinds: Sequence[KindStatus]
-    unfinished: Sequence[str]  # restores
+    unfinished: list[str]  # restores
 
     def of(self, kind: RunKind) -> KindStatus | None:
         return next((one for one in self.kinds if one.kind is kind), None)

@@ -270,7 +270,7 @@ def test_a_refused_row_is_named(broker_41: Broker, archived: ArchiveSite) -> Non
     done = archived.run_within("cluster", "apply", "--target", "target.yaml", "--part", "acls")
     assert (done.returncode, done.stdout) == (1, "")
     assert "acls: could not be added: SECURITY_DISABLED" in done.stderr
-    assert "authorizer" in done.stderr
+    assert "; set authorizer.class.name on the brokers" in done.stderr
     assert [part for part, *_ in compared(archived, "diff", 3, "--part", "acls")[0]["added"]] == ["acls"] * ACLS
 
 
