@@ -9,6 +9,7 @@ from archiver.upkeep.report.timelines import BINS, COLUMNS
 
 NOW_MS: Final = 1_790_000_000_000
 DAY_MS: Final = 86_400_000
+MEMBERS: Final = {"objects": "segments", "records": "records", "bytes": "payload_bytes", "stored": "stored_bytes"}
 NAMES: Final = ("orders", "payments", "clicks", "stock-levels", "customer.addresses", "invoices", "sessions")
 LOST: Final = (
     ("m", "missing"),
@@ -80,7 +81,7 @@ def _status(extra: str) -> dict[str, Any]:
 def _puts(topics: list[dict[str, Any]]) -> dict[str, list[int]]:
     """What the topics' partitions have, with the steps of working days."""
     shares = [3 if at % 14 < 10 else 2 for at in range(BINS)]
-    sums = {name: sum(part[name] for one in topics for part in one["partitions"]) for name in COLUMNS}
+    sums = {name: sum(part[MEMBERS[name]] for one in topics for part in one["partitions"]) for name in COLUMNS}
     return {name: [whole * share // sum(shares) for share in shares] for name, whole in sums.items()}
 
 
@@ -99,8 +100,8 @@ def _topic(drawn: random.Random, name: str, partitions: int) -> dict[str, Any]:
 
 def _partition(drawn: random.Random, number: int, begin: int, stored: int) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "number": number, "first": 0, "next": stored // 180, "objects": 144 * (BINS - begin), "records": stored // 180,
-        "bytes": stored * 3, "stored": stored, "last_put_ms": NOW_MS - drawn.randrange(300_000), "line": f"{begin}.{BINS - begin}a" if begin else f"{BINS}a",
+        "partition": number, "first_offset": 0, "next_offset": stored // 180, "segments": 144 * (BINS - begin), "records": stored // 180,
+        "payload_bytes": stored * 3, "stored_bytes": stored, "last_put": NOW_MS - drawn.randrange(300_000), "line": f"{begin}.{BINS - begin}a" if begin else f"{BINS}a",
     }  # fmt: skip
     if drawn.random() < 0.15:
         code, cause = drawn.choice(LOST)

@@ -3,12 +3,14 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from archiver.archive.copies.copied_topic import BY_ROLES, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.format.handle import Archive
+from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.index.inventory import EMPTY_PARTITION, Inventory, PartitionInventory
-from archiver.archive.reading.holdings import problems_in, read_contents
+from archiver.archive.reading.holdings import problems_in, read_contents, sum_up
 from archiver.archive.segments.partition_segments import Segments, segment_blocks
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
@@ -104,32 +106,25 @@ def _read_parts(
 
 def _topic_row(topic: str, life: int, parts: Sequence[_Part], record_axis: Axis, put_axis: Axis) -> dict[str, Any]:
     puts = timelines.puts_of([block for one in parts for block in one.blocks], put_axis)
-    rows = [_partition_row(one, record_axis) for one in parts]
+    rows = [_partition_row(topic, life, one, record_axis) for one in parts]
     return {"topic": topic, "life": life, "rate": timelines.shape_of(puts["stored"]), "partitions": rows}
 
 
-def _partition_row(part: _Part, axis: Axis) -> dict[str, Any]:
-    blocks, lost = part.blocks, timelines.lost_ranges(part.inventory)
+def _partition_row(topic: str, life: int, part: _Part, axis: Axis) -> dict[str, Any]:
+    """Return the totals of a partition as `archiver ls` names them, and its time line. Members of 0 are left out."""
+    lost = timelines.lost_ranges(part.inventory)
     offsets: Counter[str] = Counter()
     for first, last, cause in lost:
         offsets[cause] += last - first + 1
+    sums = replace(sum_up(topic, life, part.number, [part.inventory], part.damaged), copy=part.copy)
     row = {
-        "number": part.number,
-        "copy": part.copy,
-        "first": min((int(block.numbers("first").min()) for block in blocks), default=0),
-        "next": max((int(block.numbers("next").max()) for block in blocks), default=0),
-        "objects": sum(map(len, blocks)),
-        "records": sum(total(block.known.numbers("records")) for block in blocks),
-        "bytes": sum(total(block.known.numbers("bytes")) for block in blocks),
-        "stored": sum(total(block.numbers("size")) for block in blocks),
-        "uncounted": sum(len(block) - len(block.known) for block in blocks),
-        "last_put_ms": max((int(put.max()) for block in blocks if len(put := put_times_ms(block))), default=0),
-        "line": timelines.line_of(blocks, lost, axis),
+        **{name: getattr(sums, name) for name in sums.__slots__},
+        "last_put": None if sums.last_put is None else epoch_ms(sums.last_put),
+        "line": timelines.line_of(part.blocks, lost, axis),
         "lost": dict(offsets),
         "ranges": spell_some([f"{first}-{last} {cause}" for first, last, cause in lost], _MOST_RANGES),
-        "damaged": part.damaged,
     }
-    return {name: value for name, value in row.items() if value or name == "number"}
+    return {name: value for name, value in row.items() if value or name == "partition"}
 
 
 def _cost_row(blocks: Sequence[Segments], asked: ReportRequest, now_ms: int, first_ms: int) -> dict[str, Any]:

@@ -48,8 +48,8 @@
   const topics = data.topics.map((topic) => {
     const lost = {};
     for (const part of topic.partitions) for (const [cause, n] of Object.entries(part.lost || {})) lost[cause] = (lost[cause] || 0) + n;
-    const sums = Object.fromEntries(["records", "bytes", "stored", "objects", "damaged", "uncounted"].map((one) => [one, sum(topic.partitions, one)]));
-    const put = topic.partitions.reduce((last, one) => Math.max(last, one.last_put_ms || 0), 0);
+    const sums = Object.fromEntries(["records", "payload_bytes", "stored_bytes", "segments", "damaged", "uncounted"].map((one) => [one, sum(topic.partitions, one)]));
+    const put = topic.partitions.reduce((last, one) => Math.max(last, one.last_put || 0), 0);
     const bad = LOSSES.reduce((all, cause) => all + (lost[cause] || 0), 0) + sums.damaged;
     return { ...topic, ...sums, lost, put, bad, label: topic.topic + (topic.life ? ` (life ${topic.life})` : "") };
   });
@@ -99,8 +99,8 @@
 
   function drawPart(part) {
     const lostHere = lostText(part.lost || {}, NAMES);
-    const name = el("div", {}, `partition ${part.number}`, part.copy ? el("small", {}, `read from ${part.copy}`) : "", el("small", {}, `offsets ${count(part.first || 0)} to ${count((part.next || 1) - 1)}`));
-    const facts = el("div", {}, `${brief(part.records || 0)} records, ${size(part.stored || 0)}`, el("small", {}, `${plural(part.objects || 0, "object")}, put until ${time(part.last_put_ms)}`));
+    const name = el("div", {}, `partition ${part.partition}`, part.copy ? el("small", {}, `read from ${part.copy}`) : "", el("small", {}, `offsets ${count(part.first_offset || 0)} to ${count((part.next_offset || 1) - 1)}`));
+    const facts = el("div", {}, `${brief(part.records || 0)} records, ${size(part.stored_bytes || 0)}`, el("small", {}, `${plural(part.segments || 0, "object")}, put until ${time(part.last_put)}`));
     if (lostHere || part.damaged) {
       facts.append(el("small", { className: "bad" }, [lostHere.replace(/^\d/, "offsets: $&"), part.damaged ? plural(part.damaged, "damaged object") : ""].filter(Boolean).join(", ")));
       facts.append(el("small", {}, part.ranges || ""));
@@ -118,15 +118,15 @@
   }
   function drawTopic(topic) {
     const remarks = [lostText(topic.lost, NAMES).replace(/^\d/, "offsets: $&"), topic.damaged ? plural(topic.damaged, "damaged object") : "", topic.uncounted ? `${plural(topic.uncounted, "object")} of v1.0 uncounted` : ""].filter(Boolean).join(", ");
-    const name = el("div", {}, el("b", {}, topic.label), el("small", {}, topic.objects ? `${plural(topic.partitions.length, "partition")}, ${brief(topic.records)} records, ${size(topic.stored)}` : "no records"), remarks ? el("small", { className: topic.bad ? "bad" : "" }, remarks) : "");
+    const name = el("div", {}, el("b", {}, topic.label), el("small", {}, topic.segments ? `${plural(topic.partitions.length, "partition")}, ${brief(topic.records)} records, ${size(topic.stored_bytes)}` : "no records"), remarks ? el("small", { className: topic.bad ? "bad" : "" }, remarks) : "");
     const rate = topic.rate ? el("div", {}, drawRate(topic.rate), el("small", {}, `last put ${time(topic.put)}`)) : "";
     const node = el("details", {}, el("summary", {}, name, topic.rate ? drawLine(topic.partitions.map((one) => one.line)) : "", rate));
-    const ordered = [...topic.partitions].sort((one, other) => bad(other) - bad(one) || one.number - other.number);
+    const ordered = [...topic.partitions].sort((one, other) => bad(other) - bad(one) || one.partition - other.partition);
     node.addEventListener("toggle", () => node.open && node.childElementCount === 1 && drawParts(node, ordered, 0));
     return node;
   }
   const bad = (part) => Number(Boolean(part.damaged) || LOSSES.some((cause) => (part.lost || {})[cause]));
-  topics.sort((one, other) => Math.sign(other.bad) - Math.sign(one.bad) || other.stored - one.stored);
+  topics.sort((one, other) => Math.sign(other.bad) - Math.sign(one.bad) || other.stored_bytes - one.stored_bytes);
   function drawTopics(limit) {
     const text = by("find").value.toLowerCase();
     const some = topics.filter((one) => one.topic.toLowerCase().includes(text));
@@ -138,14 +138,14 @@
   }
 
   function drawCards() {
-    const stored = sum(parts, "stored"), put = topics.reduce((last, one) => Math.max(last, one.put), 0);
+    const stored = sum(parts, "stored_bytes"), put = topics.reduce((last, one) => Math.max(last, one.put), 0);
     const lives = topics.filter((one) => one.life).length, incomplete = topics.filter((one) => one.bad).length;
     const status = data.status, next = (status.runs.find((one) => one.kind === "retention") || {}).next;
     const cards = [
       ["is it working?", status.working ? "yes" : "no", status.durable_through ? `archived until ${stamp(status.durable_through)}` : "", status.working ? "" : "bad"],
       ["topics", count(new Set(topics.map((one) => one.topic)).size), `${plural(parts.length, "partition")}${lives ? `, ${lives} created again` : ""}`],
-      ["records", brief(sum(parts, "records")), `${size(sum(parts, "bytes"))} before compression`],
-      ["stored", size(stored), plural(sum(parts, "objects"), "object")],
+      ["records", brief(sum(parts, "records")), `${size(sum(parts, "payload_bytes"))} before compression`],
+      ["stored", size(stored), plural(sum(parts, "segments"), "object")],
       ["last put", put ? `${age(data.now_ms - put)} ago` : "never", time(put)],
       [incomplete ? "incomplete" : "complete", incomplete ? plural(incomplete, "topic") : "no loss", lostText(lost, LOSSES) || "no offset is missing", incomplete ? "bad" : ""],
       ["puts a day", brief(data.cost.puts_a_day), `in the last ${age(data.cost.measured_ms)}`],
@@ -162,7 +162,7 @@
     const total = (name) => data.puts[name];
     const xs = Array.from({ length: BINS }, (_, at) => (from + bin * at) / 1000);
     // Objects put before the axis begins are in the sum too.
-    let all = sum(parts, "stored") - total("stored").reduce((a, b) => a + b, 0);
+    let all = sum(parts, "stored_bytes") - total("stored").reduce((a, b) => a + b, 0);
     const grown = total("stored").map((n) => (all += n));
     const scale = (name, ms) => total(name).map((n) => (n * ms) / bin);
     const charts = [

@@ -109,7 +109,7 @@ def test_the_data_of_an_archive(shop: Shop) -> None:
         ("idle", 0, 0),
     ]
     holey = found["topics"][0]["partitions"][1]
-    assert (holey["records"], holey["next"], holey["lost"], holey["ranges"]) == (
+    assert (holey["records"], holey["next_offset"], holey["lost"], holey["ranges"]) == (
         6,
         40,
         {"missing": 10},
@@ -122,7 +122,7 @@ def test_the_data_of_an_archive(shop: Shop) -> None:
 
 def test_costs_are_of_a_month(shop: Shop) -> None:
     found = collected(shop)
-    stored = sum(part["stored"] for one in found["topics"] for part in one["partitions"])
+    stored = sum(part["stored_bytes"] for one in found["topics"] for part in one["partitions"])
     cost = found["cost"]
     assert cost["storage_a_month"] == pytest.approx(stored / 2**30 * 2.0)
     assert (cost["puts_a_day"], cost["puts_a_month"]) == (0, 0)  # all puts are older than a week
