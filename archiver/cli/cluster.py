@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     shown = parser_of(ways, "show", "show the metadata that backups have noted")
     add_run(shown, run_show)
-    compared = parser_of(ways, "diff", "compare a target with it, and show what apply would add")
+    compared = parser_of(ways, "diff", "compare a target with the noted metadata, and show what apply would add")
     add_run(compared, partial(_compare, applies=False))
     applied = parser_of(ways, "apply", "add missing rows to a target; changes and deletes nothing")
     add_run(applied, partial(_compare, applies=True))
