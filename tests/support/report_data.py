@@ -101,11 +101,14 @@ def _topic(drawn: random.Random, name: str, partitions: int) -> dict[str, Any]:
 def _partition(drawn: random.Random, number: int, begin: int, stored: int) -> dict[str, Any]:
     row: dict[str, Any] = {
         "partition": number, "first_offset": 0, "next_offset": stored // 180, "segments": 144 * (BINS - begin), "records": stored // 180,
-        "payload_bytes": stored * 3, "stored_bytes": stored, "last_put": NOW_MS - drawn.randrange(300_000), "line": f"{begin}.{BINS - begin}a" if begin else f"{BINS}a",
+        "payload_bytes": stored * 3, "stored_bytes": stored, "last_put": NOW_MS - drawn.randrange(300_000), "line": "." * begin + "a" * (BINS - begin),
     }  # fmt: skip
     if drawn.random() < 0.15:
         code, cause = drawn.choice(LOST)
         at = drawn.randrange(begin, BINS - 9)
-        head = f"{begin}.{at - begin}a" if begin and at > begin else f"{at}a" if at else ""
-        row |= {"line": f"{head}{6}{code}{BINS - at - 6}a", "lost": {cause: 100}, "ranges": f"100-199 {cause}"}
+        row |= {
+            "line": row["line"][:at] + 6 * code + row["line"][at + 6 :],
+            "lost": {cause: 100},
+            "ranges": f"100-199 {cause}",
+        }
     return row

@@ -70,17 +70,13 @@
     for (const [name, value] of Object.entries({ x, width, height, y: top, class: className, opacity })) one.setAttribute(name, value);
     node.append(one);
   }
-  const runs = (line) => [...(line || "").matchAll(/(\d*)(\D)/g)].map((one) => [Number(one[1] || 1), one[2]]);
   function drawLine(lines) {
     // Of several partitions: opacity is the share that has records of that time; the worst loss of any lies over it.
     const have = new Array(BINS).fill(0), worst = new Array(BINS).fill(-1);
-    for (const line of lines) {
-      let at = 0;
-      for (const [length, code] of runs(line)) {
-        if (code !== ".") for (let bin = at; bin < at + length; bin++) code === "a" ? have[bin]++ : (worst[bin] = Math.max(worst[bin], RANK.indexOf(code)));
-        at += length;
-      }
-    }
+    for (const line of lines) [...line].forEach((code, bin) => {
+      if (code === "a") have[bin]++;
+      else worst[bin] = Math.max(worst[bin], RANK.indexOf(code));
+    });
     const node = svg("line", BINS, 10, "what is archived over time");
     const look = (bin) => `${have[bin] ? Math.max(2, Math.ceil((10 * have[bin]) / lines.length)) : 0} ${worst[bin]}`;
     for (let begin = 0, end; begin < BINS; begin = end) {

@@ -1,7 +1,6 @@
 """Draws archived and missing offsets of a partition, and its puts, on a time axis. The report uses it."""
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -66,7 +65,7 @@ def lost_ranges(inventory: PartitionInventory) -> list[LostRange]:
 
 
 def line_of(segments: Sequence[Segments], lost: Sequence[LostRange], axis: Axis) -> str:
-    """Return run lengths of bins by timestamp: `12.3a` is 12 empty bins, then 3 with records. A loss has its neighbours' times."""
+    """Return a letter for each bin, by timestamp: `.` is empty, `a` has records. A loss has its neighbours' times."""
     line = np.full(BINS, ".", dtype="U1")
     known = [block.known for block in segments if len(block.known)]
     if known:
@@ -81,8 +80,7 @@ def line_of(segments: Sequence[Segments], lost: Sequence[LostRange], axis: Axis)
         np.add.at(depth, np.minimum(ends[seen], BINS - 1) + 1, -1)
         line[np.cumsum(depth[:BINS]) > 0] = "a"
         _draw_lost(line, lost, axis, np.concatenate([first, last]), np.concatenate([earliest, latest]))
-    runs = ((code, len(list(some))) for code, some in groupby(line.tolist()))
-    return "".join(f"{count if count > 1 else ''}{code}" for code, count in runs)
+    return "".join(line.tolist())
 
 
 def _draw_lost(line: Numbers, lost: Sequence[LostRange], axis: Axis, offsets: Numbers, times_ms: Numbers) -> None:

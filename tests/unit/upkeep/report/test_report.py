@@ -51,9 +51,10 @@ class Columns:
 
 
 def drawn(lost: Sequence[tuple[int, int, str]], *rows: tuple[int, int, int, int]) -> str:
-    """The line of objects with offsets and times, on an axis of one unit a bin from 1,000 on."""
+    """The line of objects with offsets and times, on an axis of one unit a bin from 1,000 on, as lengths of runs."""
     segments: Any = Columns(*rows)
-    return line_of([segments], lost, Axis(1_000, 1_000 + BINS))
+    line = line_of([segments], lost, Axis(1_000, 1_000 + BINS))
+    return re.sub(r"(.)\1+", lambda found: f"{len(found[0])}{found[1]}", line)
 
 
 def test_a_line_shows_the_times_of_records() -> None:
