@@ -1,12 +1,13 @@
 """`archiver cluster`: ACLs, quotas, SCRAM users and configs of the archive's cluster; its options, its runs, and its printers."""
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.options import add_archive, add_format, add_run, add_target, archive_config, parser_of
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, table_lines
-from archiver.errors import NotWholeError, TargetError
+from archiver.errors import NotWholeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
 
 _PARTS: Final = ("acls", "quotas", "users", "broker-configs", "topic-configs")  # as Part spells them
 _PASSWORDS: Final = (
-    "users: brokers do not tell passwords, so none is in the archive; give each of these users a new one: kafka-configs"
+    "users: brokers do not return passwords, so the archive has none; set a new one for each of these users: kafka-configs"
     " --alter --entity-type users --entity-name USER --add-config 'SCRAM-SHA-512=[password=...]'"
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     ways = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    shown = parser_of(ways, "show", "what the archive has of its cluster")
+    shown = parser_of(ways, "show", "show the metadata that backups have noted")
     add_run(shown, run_show)
-    compared = parser_of(ways, "diff", "how a target differs from it, and what apply would add")
-    add_run(compared, run_diff)
-    applied = parser_of(ways, "apply", "add to a target what it lacks; change and delete nothing")
-    add_run(applied, run_apply)
+    compared = parser_of(ways, "diff", "compare a target with the noted metadata, and show what apply would add")
+    add_run(compared, partial(_compare, applies=False))
+    applied = parser_of(ways, "apply", "add missing rows to a target; changes and deletes nothing")
+    add_run(applied, partial(_compare, applies=True))
     for one in (shown, compared, applied):
         add_archive(one)
         add_format(one)
@@ -47,15 +48,7 @@ def run_show(options: argparse.Namespace) -> int:
         print_json({"parts": [noted_row(part, one) for part, one in noted.items()]})
     else:
         print_lines(line for part, one in noted.items() for line in _noted_lines(part, one))
-    return NotWholeError.exit_code if any(one.found.is_unknown for one in noted.values()) else 0
-
-
-def run_diff(options: argparse.Namespace) -> int:
-    return _compare(options, applies=False)
-
-
-def run_apply(options: argparse.Namespace) -> int:
-    return _compare(options, applies=True)
+    return NotWholeError.exit_code if any(one.found.unread is not None for one in noted.values()) else 0
 
 
 def _noted(options: argparse.Namespace) -> "Mapping[Part, NotedPart]":
@@ -87,34 +80,30 @@ def _noted_lines(part: "Part", one: "NotedPart") -> "Iterator[str]":
 def _compare(options: argparse.Namespace, *, applies: bool) -> int:
     from archiver.config.load import load_target
     from archiver.kafka.login.settings import KafkaSettings
-    from archiver.upkeep.cluster_changes import Standing, diff_cluster
+    from archiver.upkeep.cluster_changes import RowState, diff_cluster
 
     target = load_target(options.target)
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     diff = diff_cluster(kafka, _noted(options), applies=applies)
-    is_applied = applies and not diff.obstacles
     if options.format == "json":
-        print_json(diff_row(diff, is_applied=is_applied))
+        print_json(diff_row(diff, is_applied=applies))
     else:
-        print_lines(_diff_lines(diff, is_applied=is_applied))
-    for line in (*diff.unknown, *diff.obstacles):
+        print_lines(_diff_lines(diff, is_applied=applies))
+    for line in diff.unknown:
         complain(line)
-    if any(one.part == "users" for one in diff.of(Standing.BY_HAND)):
+    if any(one.part == "users" for one in diff.of(RowState.BY_HAND)):
         complain(_PASSWORDS)
-    if applies and diff.obstacles:
-        complain("nothing was added; mend this, or leave a part out by naming the others (--part)")
-        return TargetError.exit_code
-    left = diff.of(Standing.BY_HAND, Standing.DIFFERS, *(() if is_applied else (Standing.ADDED,)))
+    left = diff.of(RowState.BY_HAND, RowState.DIFFERS, *(() if applies else (RowState.ADDED,)))
     return NotWholeError.exit_code if left or diff.unknown else 0
 
 
 def _diff_lines(diff: "ClusterDiff", *, is_applied: bool) -> "Iterator[str]":
-    from archiver.upkeep.cluster_changes import Standing
+    from archiver.upkeep.cluster_changes import RowState
 
     rows = [
         (
             one.part,
-            "added" if is_applied and one.standing is Standing.ADDED else one.standing,
+            "added" if is_applied and one.state is RowState.ADDED else one.state,
             " ".join(cell for cell in one.row if cell),
             one.on_target or "",
         )
@@ -128,13 +117,12 @@ def diff_row(diff: "ClusterDiff", *, is_applied: bool) -> dict[str, Any]:
         "changes": [
             {
                 "part": one.part,
-                "standing": one.standing.name.lower(),
+                "state": one.state.name.lower(),
                 "row": dict(zip(one.part.columns, one.row, strict=True)),
                 "on_target": one.on_target,
             }
             for one in diff.changes
         ],
         "unknown": diff.unknown,
-        "obstacles": diff.obstacles,
         "is_applied": is_applied,
     }

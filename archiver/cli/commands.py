@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "retention": ("retention", "delete what topics keep no longer, as a Spark job"),
     "cluster": (
         "cluster",
-        "ACLs, quotas, users and configs of the cluster, by the archive; and adding them to a target",
+        "noted ACLs, quotas, users and configs of the cluster: show, compare with a target, add there",
     ),
     "hold": ("hold", "records that no retention sweep may delete"),
     "query": ("query", "run SQL over topics, each a table under its name, as a Spark job"),

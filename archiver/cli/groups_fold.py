@@ -3,7 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from archiver.cli.options import add_archive, add_format, add_run, archive_config
+from archiver.cli.jobs import add_job
+from archiver.cli.options import add_archive, add_format, archive_config
 from archiver.cli.output import complain, print_json, print_line
 from archiver.errors import FalseFactsError, NotWholeError
 from archiver.process.output.text import spell_count
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, run_fold_command)
+    add_job(parser, run_fold_command)
     add_archive(parser)
     add_format(parser)
     parser.add_argument("--dry-run", action="store_true", help="tell what there is to fold, and write nothing")

@@ -8,7 +8,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from archiver.cli.options import add_config, add_format, add_run, parser_of, pattern
+from archiver.cli.jobs import add_job
+from archiver.cli.options import add_config, add_format, parser_of, pattern
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import table_lines
 from archiver.errors import NotWholeError, UsageError
@@ -178,7 +179,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_format(parser: argparse.ArgumentParser, kind: str, one: _Format) -> None:
-    add_run(parser, run)
+    add_job(parser, run)
     parser.set_defaults(kind=kind)
     add_config(parser)
     add_format(parser)

@@ -1,6 +1,7 @@
-"""What commands that end share when a schedule runs them: `--metrics-file`, and a note of the run in the archive."""
+"""Metrics file and note of a command that a schedule may run. All such commands add it by `add_job`."""
 
 import argparse
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,17 +19,20 @@ if TYPE_CHECKING:
     from archiver.archive.notes.run_notes import Outcome
     from archiver.config.model import StorageConfig
 
+log = logging.getLogger(__name__)
+
 Run = Callable[[argparse.Namespace], int]
 
 
 @dataclass(slots=True)
 class Job:
-    """A running job. Without `storage` it leaves no note: it changes nothing, or has not begun.
+    """A running job. Without `storage` it puts no note: a dry run, or a run that has not begun.
 
     `facts`: members of its note; `families`: its own metrics, besides those of every job.
     """
 
     metrics_file: Path | None
+    name: str  # in its metrics
     kind: str = ""
     storage: "StorageConfig | None" = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -39,20 +43,22 @@ class Job:
     def note(self, outcome: "Outcome") -> None:
         """Put the note of this run into the archive; a failure is logged."""
         from archiver.archive.format.handle import archive_of
-        from archiver.archive.notes.run_notes import RunKind, RunNote, note_run
+        from archiver.archive.notes.run_notes import RunKind, RunNote, put_run_note
 
         if self.storage is not None and self.kind:
             took_ms = round(1000 * (time.monotonic() - self.started_s))
             problems = tuple(one[:500] for one in last_complaints())
             kind = RunKind(self.kind)
             made = RunNote(kind=kind, outcome=outcome, took_ms=took_ms, **{"problems": problems, **self.facts})
-            note_run(archive_of(self.storage), made)
+            problem = put_run_note(archive_of(self.storage), made)
+            if problem:
+                log.warning("%s", problem)
             self.is_noted = True
 
 
 def add_job(parser: argparse.ArgumentParser, run: Run, kind: str = "") -> None:
-    """Set the function that runs a job, and add its options. `kind`: of its note; empty: it leaves none."""
-    add_run(parser, partial(_run_job, run, kind))
+    """Set the function that runs a job, and add its options. `kind`: of its note; empty: it puts none."""
+    add_run(parser, partial(_run_job, run, kind or parser.prog.partition(" ")[2], kind))
     parser.add_argument(
         "--metrics-file",
         type=Path,
@@ -61,13 +67,13 @@ def add_job(parser: argparse.ArgumentParser, run: Run, kind: str = "") -> None:
     )
 
 
-def _run_job(run: Run, kind: str, options: argparse.Namespace) -> int:
+def _run_job(run: Run, name: str, kind: str, options: argparse.Namespace) -> int:
     path: Path | None = options.metrics_file
     if path is not None:
         from archiver.process.output.job_metrics import check_metrics_file
 
         check_metrics_file(path)
-    options.job = job = Job(path, kind)
+    options.job = job = Job(path, name, kind)
     try:
         exit_code = run(options)
     except ArchiverError as error:
@@ -75,13 +81,13 @@ def _run_job(run: Run, kind: str, options: argparse.Namespace) -> int:
         is_wrong = isinstance(error, UsageError) and not job.is_noted
         if is_wrong or isinstance(error, ForeignArchiveError | StoreError | StoreTemporaryError):
             job.storage = None
-        _end(options, job, error.exit_code, str(error))
+        _end(job, error.exit_code, str(error))
         raise
-    _end(options, job, exit_code)
+    _end(job, exit_code)
     return exit_code
 
 
-def _end(options: argparse.Namespace, job: Job, exit_code: int, problem: str = "") -> None:
+def _end(job: Job, exit_code: int, problem: str = "") -> None:
     if job.storage is not None:
         from archiver.archive.notes.run_notes import Outcome
 
@@ -93,6 +99,6 @@ def _end(options: argparse.Namespace, job: Job, exit_code: int, problem: str = "
         from archiver.process.output.job_metrics import job_families, write_metrics_file
 
         seconds = time.monotonic() - job.started_s
-        kind = job.kind or next(one for one in options.typed if not one.startswith("-"))
-        own = job_families(job.metrics_file, kind, now_s=machine_now_ms() / 1000, seconds=seconds, exit_code=exit_code)
+        now_s = machine_now_ms() / 1000
+        own = job_families(job.metrics_file, job.name, now_s=now_s, seconds=seconds, exit_code=exit_code)
         write_metrics_file(job.metrics_file, [*job.families, *own])

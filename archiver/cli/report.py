@@ -1,36 +1,26 @@
 """`archiver report`: its options and its run, which writes one HTML page."""
 
 import argparse
-import math
 from pathlib import Path
 
-from archiver.cli.options import add_archive, add_run, archive_config, duration, pattern
+from archiver.cli.jobs import add_job
+from archiver.cli.options import add_archive, archive_config, duration, pattern
 from archiver.cli.output import complain, print_line, write_file
 from archiver.errors import NotWholeError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_run(parser, run)
+    add_job(parser, run)
     add_archive(parser)
     parser.add_argument("--html", required=True, type=Path, metavar="FILE", help="the page to write")
     parser.add_argument("--topics", metavar="REGEX", default=".*", help="full-match regular expression (default: all)")
     parser.add_argument("--last", type=duration, metavar="AGE", help="the length of the time lines (30d; default: all)")
     prices = parser.add_argument_group("prices", "the defaults are examples: give those of your store")
     prices.add_argument(
-        "--price-gb", type=_price, default=0.023, metavar="N", help="of 2^30 bytes a month (default: 0.023)"
+        "--price-gb", type=float, default=0.023, metavar="N", help="of 2^30 bytes a month (default: 0.023)"
     )
-    prices.add_argument("--price-puts", type=_price, default=0.005, metavar="N", help="of 1,000 puts (default: 0.005)")
+    prices.add_argument("--price-puts", type=float, default=0.005, metavar="N", help="of 1,000 puts (default: 0.005)")
     prices.add_argument("--currency", default="USD", metavar="NAME", help="shown with prices (default: USD)")
-
-
-def _price(text: str) -> float:
-    try:
-        price = float(text)
-    except ValueError:
-        price = math.nan
-    if not 0 <= price < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no price; give a number such as 0.023")
-    return price
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,13 +1,14 @@
-"""`archiver status`: is it working? Its options, its run, and its two printers."""
+"""`archiver status`: its options, its run, and its two printers."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.options import add_archive, add_format, add_run, archive_config
 from archiver.cli.output import complain, print_json, print_lines
 from archiver.cli.spelling import moment, table_lines
 from archiver.errors import NotWholeError, UsageError
+from archiver.process.output.progress import spell_seconds
 from archiver.process.output.text import spell_count, spell_some
 
 if TYPE_CHECKING:
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
 _DEFAULT_MS: Final = 3_600_000
 _MOST_NAMED: Final = 10
+_COLUMNS: Final = {
+    "run": "kind",
+    "last success": "last_success",
+    "state": "outcome",
+    "durable through": "durable_through",
+    "partitions": "partitions",
+    "next": "next",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_ages(texts: Sequence[str]) -> dict[str, int]:
-    """Return the largest ages in ms by kind of run; of "": how far a backup may be behind. Raises UsageError."""
+    """Parse the largest ages by kind of run, in ms; "": of a backup's oldest unwritten record. Raises UsageError."""
     from archiver.archive.notes.run_notes import RunKind
     from archiver.config.quantities import parse_duration_ms
 
@@ -67,25 +76,30 @@ def run(options: argparse.Namespace) -> int:
 
         rows = survey_topics(config).rows
         left_out = [one.topic for one in rows if one.standing is ArchivingState.NOT_INCLUDED]
+    row = status_row(status, left_out)
     if options.format == "json":
-        print_json(status_row(status, left_out))
+        print_json(row)
     else:
-        print_lines(status_lines(status, left_out))
+        print_lines(status_lines(row))
     for line in status.late:
         complain(line)
     return NotWholeError.exit_code if status.late else 0
 
 
 def status_row(status: "RunStatus", left_out: Sequence[str] | None) -> dict[str, Any]:
+    from archiver.archive.notes.run_notes import RunKind
+
+    through_ms, sweeps = status.durable_through_ms, status.of(RunKind.RETENTION)
     return {
         "now": moment(status.now_ms),
         "working": not status.late,
-        "durable_through": _moment(status.durable_through_ms),
+        "durable_through": _moment(through_ms),
+        "seconds_behind": None if through_ms is None else (status.now_ms - through_ms) / 1000,
         "runs": [_kind_row(one) for one in status.kinds],
         "late": status.late,
-        "holds": _holds(status),
-        "unfinished_restores": list(status.unfinished),
-        "topics_gone": _gone(status),
+        "holds": list(sweeps.notes[-1].holds) if sweeps and sweeps.notes else None,
+        "unfinished_restores": status.unfinished,
+        "topics_gone": sorted({name for one in status.kinds for note in one.notes for name in note.gone}),
         "topics_not_included": left_out,
     }
 
@@ -111,49 +125,22 @@ def _moment(at_ms: int | None) -> str | None:
     return None if at_ms is None else moment(at_ms)
 
 
-def _holds(status: "RunStatus") -> list[str] | None:
-    """Return the holds in force according to the last sweep; None: no note of a sweep was read."""
-    from archiver.archive.notes.run_notes import RunKind
-
-    swept = status.of(RunKind.RETENTION)
-    return None if swept is None or not swept.notes else list(swept.notes[-1].holds)
-
-
-def _gone(status: "RunStatus") -> list[str]:
-    return sorted({name for one in status.kinds for note in one.notes for name in note.gone})
-
-
-def status_lines(status: "RunStatus", left_out: Sequence[str] | None) -> Iterator[str]:
-    from archiver.upkeep.run_status import spell_age
-
-    rows = [
-        (
-            str(one.kind),
-            "never" if one.last_success_ms is None else f"{spell_age(status.now_ms - one.last_success_ms)} ago",
-            str(one.last.outcome),
-            "" if one.durable_through_ms is None else moment(one.durable_through_ms),
-            "" if one.partitions is None else str(one.partitions),
-            "" if one.next_ms is None else moment(one.next_ms),
-            "late" if one.late else "",
-        )
-        for one in status.kinds
-    ]
-    if rows:
-        yield from table_lines(("run", "last success", "state", "durable through", "partitions", "next", ""), rows)
-    through_ms = status.durable_through_ms
-    if through_ms is not None:
-        yield f"everything that Kafka had until {moment(through_ms)} is archived: {spell_age(status.now_ms - through_ms)} behind"
-    for line in dict.fromkeys(
-        line for one in status.kinds if not one.late for note in one.notes for line in note.problems
-    ):
+def status_lines(row: Mapping[str, Any]) -> Iterator[str]:
+    runs = row["runs"]
+    cells = [["" if one[name] is None else one[name] for name in _COLUMNS.values()] for one in runs]
+    if runs:
+        yield from table_lines(list(_COLUMNS), cells)
+    if row["durable_through"]:
+        behind = spell_seconds(row["seconds_behind"])
+        yield f"all records that Kafka had until {row['durable_through']} are archived: {behind} behind"
+    for line in dict.fromkeys(line for one in runs if not one["late"] for line in one["problems"]):
         yield f"note: {line}"
-    holds, gone = _holds(status), _gone(status)
-    if holds:
+    if holds := row["holds"]:
         yield f"{spell_count(len(holds), 'hold')} in force at the last sweep: {spell_some(holds, _MOST_NAMED)}"
-    if status.unfinished:
-        yield f"unfinished: restore {spell_some(list(status.unfinished), _MOST_NAMED)}"
-    if gone:
+    if unfinished := row["unfinished_restores"]:
+        yield f"unfinished: restore {spell_some(unfinished, _MOST_NAMED)}"
+    if gone := row["topics_gone"]:
         yield f"Kafka no longer has {spell_some(gone, _MOST_NAMED)}; `archiver topics --accept-gone TOPIC` accepts that"
-    if left_out:
-        yield f"no backup includes {spell_count(len(left_out), 'topic')}: {spell_some(list(left_out), _MOST_NAMED)}"
-    yield f"{len(status.late)} late" if status.late else "nothing is late"
+    if left_out := row["topics_not_included"]:
+        yield f"no backup includes {spell_count(len(left_out), 'topic')}: {spell_some(left_out, _MOST_NAMED)}"
+    yield f"{len(row['late'])} late" if row["late"] else "nothing is late"

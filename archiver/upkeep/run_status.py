@@ -1,18 +1,21 @@
-"""Answers "is it working?" from the notes of runs alone: last successes, how far behind, what is late and why. Used by `archiver status`."""
+"""Reads the notes of runs: last successes, lag, and late runs with the reason. `archiver status` and the report use it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.notes.run_notes import ListedRun, Outcome, RunKind, RunNote, list_runs, read_run
 from archiver.config.quantities import spell_time
-from archiver.errors import NotWholeError
+from archiver.process.output.progress import spell_seconds
 from archiver.process.running.workers import side_by_side
+from archiver.process.values.json_values import LARGEST
 
 _MOST_READ: Final = 5
 _ALIVE_MS: Final = 3 * 60_000  # three notes of a service
-_SCHEDULED_MS: Final = 24 * 3_600_000  # a job that ran twice within less is not taken for one of a schedule
+_SCHEDULED_MS: Final = 24 * 3_600_000  # the shortest interval of a schedule that makes a job late
 _HOUR_MS: Final = 3_600_000
 
 
@@ -23,7 +26,7 @@ class KindStatus:
     kind: RunKind
     last: ListedRun
     last_success_ms: int | None
-    next_ms: int | None = None  # as the last two successes, or the note, let expect
+    next_ms: int | None = None  # expected: by the note, or the interval of the last two successes
     alive: int = 0  # processes of a service
     durable_through_ms: int | None = None
     partitions: int | None = None
@@ -33,12 +36,11 @@ class KindStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """All kinds of runs at a time by the store's clock. `damaged`: notes that cannot be read; `missing`: expected kinds without a note."""
+    """All kinds of runs at a time by the store's clock. `missing`: expected kinds without a note."""
 
     now_ms: int
     kinds: Sequence[KindStatus]
-    unfinished: Sequence[str]  # restores
-    damaged: Sequence[str] = ()
+    unfinished: list[str]  # restores
     missing: Sequence[RunKind] = ()
 
     def of(self, kind: RunKind) -> KindStatus | None:
@@ -46,64 +48,52 @@ class RunStatus:
 
     @property
     def durable_through_ms(self) -> int | None:
-        """Return until when a backup has archived everything that Kafka had; None: unknown."""
+        """Return the time until which all of Kafka's records are archived; None: unknown."""
         found = [one.durable_through_ms for one in map(self.of, (RunKind.BACKUP, RunKind.UNTIL_END)) if one]
         return max((one for one in found if one is not None), default=None)
 
     @property
     def late(self) -> list[str]:
-        """Return what is late, and why, a line each."""
+        """Return a line for each late kind of run, with the reason."""
         lines = [one.late for one in self.kinds if one.late]
         if not any(map(self.of, (RunKind.BACKUP, RunKind.UNTIL_END, RunKind.COMPACTED))):
             lines.append("backup: no run has left a note; start `archiver backup` or `archiver backup --until-end`")
         lines += [f"{kind}: no run has left a note, and --max-age {kind}=AGE expects one" for kind in self.missing]
-        return [*lines, *self.damaged]
+        return lines
 
 
 def read_status(archive: Archive, now_ms: int, max_ages_ms: Mapping[str, int]) -> RunStatus:
-    """Read the notes of runs: one listing, and at most five reads, or one for each running process if these are more.
+    """Read the notes of runs by one listing and at most five reads; more if more processes run. Raises NotWholeError.
 
-    `max_ages_ms`: how old the last success of a kind may be; of "": how far a backup may be behind. `now_ms`: this machine's time.
+    `max_ages_ms`: the largest age of the last success by kind; "": of a backup's oldest unwritten record. `now_ms`: this machine's time.
     """
     listed = list_runs(archive)
     now_ms = max([now_ms, *(one.put_ms for one in listed)])
-    notes: dict[ListedRun, RunNote] = {}
-    damaged = []
-
-    def read(one: ListedRun) -> RunNote | str:
-        try:
-            return read_run(archive, one)
-        except NotWholeError as error:
-            return str(error)
-
-    chosen = _chosen(listed, now_ms)
-    for one, found in zip(chosen, side_by_side(_MOST_READ, read, chosen, "run"), strict=True):
-        if isinstance(found, str):
-            damaged.append(found)
-        else:
-            notes[one] = found
-    by_kind = {kind: [one for one in listed if one.kind is kind] for kind in RunKind}
-    kinds = [_status_of(kind, some, notes, now_ms, max_ages_ms) for kind, some in by_kind.items() if some]
+    by_kind: dict[RunKind, list[ListedRun]] = defaultdict(list)
+    for one in listed:
+        by_kind[one.kind].append(one)
+    chosen = _chosen(by_kind, now_ms)
+    read = side_by_side(_MOST_READ, partial(read_run, archive), chosen, "run")
+    notes = dict(zip(chosen, read, strict=True))
+    kinds = [_status_of(kind, by_kind[kind], notes, now_ms, max_ages_ms) for kind in RunKind if kind in by_kind]
     newest = {one.name: one for one in by_kind[RunKind.RESTORE]}
     unfinished = [name for name, one in newest.items() if one.outcome is not Outcome.DONE]
-    missing = [kind for kind, some in by_kind.items() if kind in max_ages_ms and not some]
-    return RunStatus(now_ms=now_ms, kinds=kinds, unfinished=unfinished, damaged=damaged, missing=missing)
+    missing = [kind for kind in RunKind if kind in max_ages_ms and not by_kind[kind]]
+    return RunStatus(now_ms=now_ms, kinds=kinds, unfinished=unfinished, missing=missing)
 
 
-def _alive(listed: Sequence[ListedRun], now_ms: int) -> list[ListedRun]:
-    """Return the newest note of each process that is running; without one, that of the process that was heard of last."""
-    newest = {one.name: one for one in listed}
-    running = [one for one in newest.values() if one.outcome is Outcome.RUNNING and now_ms - one.put_ms <= _ALIVE_MS]
-    return running or list(listed[-1:])
+def _is_alive(run: ListedRun, now_ms: int) -> bool:
+    return now_ms - run.put_ms <= _ALIVE_MS
 
 
-def _chosen(listed: Sequence[ListedRun], now_ms: int) -> list[ListedRun]:
-    """Return the notes to read: of all running services; then, up to the limit, the newest of each kind of job."""
-    services, jobs = [], []
+def _chosen(by_kind: Mapping[RunKind, Sequence[ListedRun]], now_ms: int) -> list[ListedRun]:
+    """Return the notes to read: the newest of each running process, and up to the limit of each kind of job."""
+    services, jobs = list[ListedRun](), list[ListedRun]()
     for kind in (RunKind.BACKUP, RunKind.COMPACTED):
-        services += _alive([one for one in listed if one.kind is kind], now_ms)
+        newest = {one.name: one for one in by_kind.get(kind, ())}
+        services += [one for one in newest.values() if _is_alive(one, now_ms)] or by_kind.get(kind, ())[-1:]
     for kind in (RunKind.RETENTION, RunKind.UNTIL_END, RunKind.VERIFY, RunKind.DRILL):
-        jobs += [one for one in listed if one.kind is kind][-1:]
+        jobs += by_kind.get(kind, ())[-1:]
     return [*services, *jobs[: max(0, _MOST_READ - len(services))]]
 
 
@@ -117,68 +107,51 @@ def _status_of(
     read = [notes[one] for one in listed if one in notes]
     if kind.is_service:
         return _service(kind, listed, read, now_ms, max_ages_ms.get(kind, max_ages_ms[""]))
-    done = [one.put_ms for one in listed if one.outcome is Outcome.DONE]
-    gap_ms = done[-1] - done[-2] if len(done) > 1 else None
-    durable = [one.durable_through_ms for one in read if one.durable_through_ms is not None]
-    last_ms, limit_ms = (done[-1] if done else None), max_ages_ms.get(kind)
-    if limit_ms is None and gap_ms is not None and kind is not RunKind.RESTORE:
-        limit_ms = 2 * max(gap_ms, _SCHEDULED_MS)
-    late = "" if kind is RunKind.RESTORE else _why_late(kind, listed, read, last_ms, now_ms, limit_ms)
+    last, done = listed[-1], [one.put_ms for one in listed if one.outcome is Outcome.DONE]
+    gap_ms = done[-1] - done[-2] if len(done) > 1 else 0
+    limit_ms = max_ages_ms.get(kind, 2 * max(gap_ms, _SCHEDULED_MS) if gap_ms else LARGEST)
+    why = ""
+    if kind is RunKind.RESTORE:  # has no schedule: an unfinished one is listed
+        pass
+    elif last.outcome is Outcome.FAILED:
+        why = f"the run that ended {spell_time(last.put_ms)} failed{_because(read)}"
+    elif not done:
+        why = "no run has succeeded"
+    elif now_ms - done[-1] > limit_ms:
+        age = spell_seconds((now_ms - done[-1]) / 1000)
+        why = f"the last success was {spell_time(done[-1])}, {age} ago; run it, or allow more with --max-age {kind}=AGE"
     return KindStatus(
         kind=kind,
-        last=listed[-1],
-        last_success_ms=last_ms,
-        next_ms=None if gap_ms is None or last_ms is None or gap_ms < _HOUR_MS else last_ms + gap_ms,
-        durable_through_ms=max(durable, default=None),
-        partitions=next((one.partitions for one in read if one.partitions is not None), None),
+        last=last,
+        last_success_ms=done[-1] if done else None,
+        next_ms=done[-1] + gap_ms if gap_ms >= _HOUR_MS else None,
+        durable_through_ms=read[-1].durable_through_ms if read else None,
+        partitions=read[-1].partitions if read else None,
         notes=read,
-        late=late,
+        late=f"{kind}: {why}" if why else "",
     )
-
-
-def _why_late(
-    kind: RunKind,
-    listed: Sequence[ListedRun],
-    read: Sequence[RunNote],
-    last_ms: int | None,
-    now_ms: int,
-    limit_ms: int | None,
-) -> str:
-    """Return why a kind of job is late: its last run failed, it never succeeded, or its last success is too old."""
-    if listed[-1].outcome is Outcome.FAILED:
-        why = "; ".join(read[-1].problems[:3]) if read else ""
-        return f"{kind}: the run that ended {_at(listed[-1].put_ms)} failed{f': {why}' if why else ''}"
-    if last_ms is None:
-        return f"{kind}: no run has succeeded"
-    if limit_ms is not None and now_ms - last_ms > limit_ms:
-        return (
-            f"{kind}: the last success was {_at(last_ms)}, {spell_age(now_ms - last_ms)} ago; run it, or allow more with"
-            f" --max-age {kind}=AGE"
-        )
-    return ""
 
 
 def _service(
     kind: RunKind, listed: Sequence[ListedRun], read: Sequence[RunNote], now_ms: int, limit_ms: int
 ) -> KindStatus:
     newest = listed[-1]
-    is_alive = newest.outcome is Outcome.RUNNING and now_ms - newest.put_ms <= _ALIVE_MS
-    told = [one.durable_through_ms for one in read if one.partitions]
-    known = [one for one in told if one is not None]
-    durable_ms = min(known) if known and len(known) == len(told) else None
+    is_alive, silent_ms = _is_alive(newest, now_ms), now_ms - newest.put_ms
+    ends = [one.durable_through_ms for one in read if one.partitions]
+    known = [one for one in ends if one is not None]
+    durable_ms = min(known) if known and len(known) == len(ends) else None
     partitions = sum(one.partitions or 0 for one in read)
     due = [one.next_ms for one in read if one.next_ms is not None]
-    is_new = any(one.took_ms <= limit_ms for one in read)
-    late = ""
-    if not is_alive and now_ms - newest.put_ms > limit_ms:
-        what = "ended" if newest.outcome is not Outcome.RUNNING else "was last heard of"
-        late = f"{kind}: {what} {_at(newest.put_ms)}, {spell_age(now_ms - newest.put_ms)} ago; start it again"
+    why = ""
+    if not is_alive and silent_ms > limit_ms:
+        why = f"put its last note {spell_time(newest.put_ms)}, {spell_seconds(silent_ms / 1000)} ago; start it again"
     elif durable_ms is not None and now_ms - durable_ms > limit_ms:
-        late = f"{kind}: is {spell_age(now_ms - durable_ms)} behind{_because(read)}"
-    elif not partitions and read and not is_new:
-        late = f"{kind}: has no partition{_because(read)}"
-    elif durable_ms is None and read and not is_new and kind is RunKind.BACKUP:
-        late = f"{kind}: how far it is behind is unknown{_because(read)}"
+        why = f"is {spell_seconds((now_ms - durable_ms) / 1000)} behind{_because(read)}"
+    elif all(one.took_ms > limit_ms for one in read):  # none of them has just begun
+        if not partitions:
+            why = f"has no partition{_because(read)}"
+        elif durable_ms is None and kind is RunKind.BACKUP:
+            why = f"how far it is behind is unknown{_because(read)}"
     return KindStatus(
         kind=kind,
         last=newest,
@@ -188,27 +161,10 @@ def _service(
         durable_through_ms=durable_ms,
         partitions=partitions,
         notes=read,
-        late=late,
+        late=f"{kind}: {why}" if why else "",
     )
 
 
 def _because(read: Sequence[RunNote]) -> str:
     problems = list(dict.fromkeys(line for one in read for line in one.problems))
     return f": {'; '.join(problems[:3])}" if problems else ""
-
-
-def _at(time_ms: int) -> str:
-    """Spell a put time, which has whole seconds."""
-    return spell_time(time_ms).replace(".000Z", "Z")
-
-
-def spell_age(age_ms: int) -> str:
-    """Spell an age for people, in its largest two units."""
-    return " ".join(list(_units(max(0, age_ms) // 1000))[:2]) or "0 s"
-
-
-def _units(seconds: int) -> Iterator[str]:
-    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        count, seconds = divmod(seconds, length)
-        if count:
-            yield f"{count} {name}"

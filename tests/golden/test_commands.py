@@ -58,7 +58,7 @@ from archiver.restore.report.restore_report import RestoreResult, TopicReport
 from archiver.restore.targets.target_configs import Finish
 from archiver.spark.drill import Drill
 from archiver.store.port import ObjectKind
-from archiver.upkeep.cluster_changes import Change, ClusterDiff, Standing
+from archiver.upkeep.cluster_changes import Change, ClusterDiff, RowState
 from archiver.upkeep.copying import CopyResult
 from archiver.upkeep.run_status import RunStatus, read_status
 from tests.support.frames import frame_of
@@ -206,7 +206,7 @@ ROWS: Final[Mapping[str, Callable[[], object]]] = {
     "backup service": lambda: service_row(ServiceResult(records=7, dropped=[DroppedError("held", records=3)])),
     "cluster show": lambda: noted_row(Part.QUOTAS, NotedPart(ClusterPart(part=Part.QUOTAS, rows=(QUOTA,)), 1_000)),
     "cluster diff": lambda: diff_row(
-        ClusterDiff([Change(Part.QUOTAS, QUOTA, one, "2.0") for one in Standing], ["u"], ["o"]), is_applied=False
+        ClusterDiff([Change(Part.QUOTAS, QUOTA, one, "2.0") for one in RowState], ["u"]), is_applied=False
     ),
     "compacted status": lambda: status_row(status := compacted_status(turned()[0]), list(alarms_in(status))),
     "groups rollback": lambda: applied_row(

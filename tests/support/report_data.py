@@ -9,6 +9,7 @@ from archiver.upkeep.report.timelines import BINS, COLUMNS
 
 NOW_MS: Final = 1_790_000_000_000
 DAY_MS: Final = 86_400_000
+MEMBERS: Final = {"objects": "segments", "records": "records", "bytes": "payload_bytes", "stored": "stored_bytes"}
 NAMES: Final = ("orders", "payments", "clicks", "stock-levels", "customer.addresses", "invoices", "sessions")
 LOST: Final = (
     ("m", "missing"),
@@ -42,10 +43,8 @@ def report_data(partitions: int, a_topic: int = 1, *, extra: str = "", seed: int
     groups = [
         {
             "group": f"{name}-service{extra}",
-            "topics": 2,
             "partitions": 9,
             "lag": 12_345 // (at + 1),
-            "largest": 999,
             "committed_ms": NOW_MS - 60_000 * at,
         }
         for at, name in enumerate(NAMES[:4])
@@ -61,8 +60,6 @@ def report_data(partitions: int, a_topic: int = 1, *, extra: str = "", seed: int
     return {
         "url": f"s3://backups/kafka{extra}", "version": "0.1.0", "now_ms": NOW_MS, "record_axis": axis, "put_axis": axis,
         "cost": cost | prices, "puts": _puts(topics), "topics": topics, "groups": groups, "group_count": len(groups),
-        "sweep": {"begun_ms": NOW_MS - DAY_MS, "took_ms": 93_000, "complete": True, "objects": 1_204, "bytes": 7 << 30, "waiting": [], "problems": []},
-        "holds": [{"name": f"audit{extra}", "topics": "invoices", "reason": f"tax law{extra}", "by": "finance"}],
         "status": _status(extra), "problems": bad, "problem_count": len(bad),
     }  # fmt: skip
 
@@ -77,13 +74,14 @@ def _status(extra: str) -> dict[str, Any]:
         "runs": [row | {"kind": "backup"}, row | late],
         "unfinished_restores": [f"mine{extra}"],
         "topics_gone": [f"old{extra}"],
+        "holds": [f"audit{extra}"],
     }
 
 
 def _puts(topics: list[dict[str, Any]]) -> dict[str, list[int]]:
     """What the topics' partitions have, with the steps of working days."""
     shares = [3 if at % 14 < 10 else 2 for at in range(BINS)]
-    sums = {name: sum(part[name] for one in topics for part in one["partitions"]) for name in COLUMNS}
+    sums = {name: sum(part[MEMBERS[name]] for one in topics for part in one["partitions"]) for name in COLUMNS}
     return {name: [whole * share // sum(shares) for share in shares] for name, whole in sums.items()}
 
 
@@ -102,12 +100,15 @@ def _topic(drawn: random.Random, name: str, partitions: int) -> dict[str, Any]:
 
 def _partition(drawn: random.Random, number: int, begin: int, stored: int) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "number": number, "first": 0, "next": stored // 180, "objects": 144 * (BINS - begin), "records": stored // 180,
-        "bytes": stored * 3, "stored": stored, "last_put_ms": NOW_MS - drawn.randrange(300_000), "line": f"{begin}.{BINS - begin}a" if begin else f"{BINS}a",
+        "partition": number, "first_offset": 0, "next_offset": stored // 180, "segments": 144 * (BINS - begin), "records": stored // 180,
+        "payload_bytes": stored * 3, "stored_bytes": stored, "last_put": NOW_MS - drawn.randrange(300_000), "line": "." * begin + "a" * (BINS - begin),
     }  # fmt: skip
     if drawn.random() < 0.15:
         code, cause = drawn.choice(LOST)
         at = drawn.randrange(begin, BINS - 9)
-        head = f"{begin}.{at - begin}a" if begin and at > begin else f"{at}a" if at else ""
-        row |= {"line": f"{head}{6}{code}{BINS - at - 6}a", "lost": {cause: 100}, "ranges": [f"100-199 {cause}"]}
+        row |= {
+            "line": row["line"][:at] + 6 * code + row["line"][at + 6 :],
+            "lost": {cause: 100},
+            "ranges": f"100-199 {cause}",
+        }
     return row

@@ -503,11 +503,10 @@ class RightsStage:
             "copy",
             "drill",
             "hold",
+            "report",
             "retention",
         }:
             self._assert_kept(case, done)
-        elif command.typed[0] == "report":
-            assert ORDERS in (self._site.folder / f"new-{case.number}").read_text(encoding="utf-8")
         elif command.typed[0] in {"inspect", "status"}:
             told = json.loads(done.out)
             assert told["working"] if command.typed[0] == "status" else told["records"] == len(RECORDS[0])
@@ -525,7 +524,9 @@ class RightsStage:
             below = [key.removeprefix(root) for key in keys_below(self._site.bucket, f"{root}/topics/")]
             assert keys_below(self._site.bucket, f"{copied}/topics/") == [f"{copied}{key}" for key in below]
             return
-        if case.command.typed[0] == "cluster":
+        if case.command.typed[0] == "report":
+            assert ORDERS in (self._site.folder / f"new-{case.number}").read_text(encoding="utf-8")
+        elif case.command.typed[0] == "cluster":
             self._assert_cluster_told(case.command.kind, json.loads(done.out))
         elif case.command.kind is Kind.IMPORT:
             assert [row["records"] for row in json.loads(done.out)["imported"]] == [2]
@@ -564,7 +565,7 @@ class RightsStage:
         if kind is Kind.READER:
             assert {part["part"]: part["unread"] for part in told["parts"]} == dict.fromkeys(Part)
         else:
-            added = [one["part"] for one in told["changes"] if one["standing"] == "added"]
+            added = [one["part"] for one in told["changes"] if one["state"] == "added"]
             assert added == (["acls", "quotas"] if kind is Kind.LACKING else [])
             assert told["is_applied"] is (kind is Kind.LACKING)
 

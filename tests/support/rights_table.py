@@ -289,8 +289,8 @@ COMMANDS: Final = (
         typed=("cluster", "apply"),
         kind=Kind.LACKING,
         needs={
-            Right.ALTER_CLUSTER: Loss(r"^acls: .*grant this user (Alter|Describe) on the cluster", 2),
-            Right.ALTER_CLUSTER_CONFIGS: Loss(r"^quotas: .*grant this user (Alter|Describe)Configs on the cluster", 2),
+            Right.ALTER_CLUSTER: Loss(r"^acls: .*grant this user Describe on the cluster", 3),
+            Right.ALTER_CLUSTER_CONFIGS: Loss(r"^quotas: .*grant this user DescribeConfigs on the cluster", 3),
             **READING,
         },
         is_brief=True,

@@ -1,7 +1,7 @@
 """Notes the ACLs, quotas, SCRAM users and broker configs of the archive's cluster (docs/format.md §8). Backups write them; `archiver cluster` reads them."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
@@ -15,10 +15,9 @@ from archiver.errors import KafkaError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import INTERNAL_TOPICS
 from archiver.kafka.brokers.codes import Code
-from archiver.kafka.topics.cluster_parts import Part, Row, check_row, read_part, sort_key
+from archiver.kafka.topics.cluster_parts import Part, check_row, read_part
 from archiver.process.values.json_values import LARGEST, MOST_TEXT
 
-_NO_AUTHORIZER: Final = "the brokers have no authorizer, so there are no ACLs"
 _NEVER_NOTED: Final = "no backup has noted this part"
 _Cells = Annotated[tuple[KafkaText | None, ...], Field(max_length=10)]
 
@@ -34,14 +33,6 @@ class ClusterPart:
     def __post_init__(self) -> None:
         for row in self.rows:
             check_row(self.part, row)
-
-    @property
-    def has_no_authorizer(self) -> bool:
-        return self.unread == _NO_AUTHORIZER
-
-    @property
-    def is_unknown(self) -> bool:
-        return self.unread is not None and not self.has_no_authorizer
 
 
 class NotedPart(NamedTuple):
@@ -60,31 +51,20 @@ _KIND: Final = NoteKind(
 
 
 async def survey_part(client: KafkaClient, part: Part) -> ClusterPart:
-    """Ask a cluster for one of NOTED. Raises KafkaTemporaryError."""
+    """Ask a cluster for one of NOTED; brokers without an authorizer have no ACLs. Raises KafkaTemporaryError."""
     try:
         return ClusterPart(part=part, rows=tuple(await read_part(client, part)))
     except KafkaError as error:
-        is_off = error.code == Code.SECURITY_DISABLED
-        return ClusterPart(part=part, unread=_NO_AUTHORIZER if is_off else str(error)[:MOST_TEXT])
+        return ClusterPart(part=part, unread=None if error.code == Code.SECURITY_DISABLED else str(error)[:MOST_TEXT])
 
 
-def note_part(archive: Archive, found: ClusterPart) -> str | None:
-    """Note a part unless the newest note has the same. Returns why it was unread in the note before.
-
-    A broker that did not answer keeps its rows: they must not disappear while a cluster is being lost.
-    """
-    before: list[str | None] = []
-
-    def change(newest: ClusterPart | None) -> ClusterPart:
-        before[:] = [None if newest is None else newest.unread]
-        if newest is None or found.part is not Part.CONFIGS or found.unread is not None:
-            return found
-        answered = {row[0] for row in found.rows} | {None}
-        kept: list[Row] = [row for row in newest.rows if row[0] not in answered]
-        return replace(found, rows=tuple(sorted([*found.rows, *kept], key=sort_key)))
-
-    _KIND.at(archive, f"{CLUSTER_METADATA}/{found.part}").update(change)
-    return before[0]
+def note_part(archive: Archive, found: ClusterPart) -> bool:
+    """Put a note of a part. Returns False, and puts none, if the newest note says the same."""
+    stream = _KIND.at(archive, f"{CLUSTER_METADATA}/{found.part}")
+    if stream.read() == found:
+        return False
+    stream.update(lambda _: found)
+    return True
 
 
 def read_noted_parts(archive: Archive, parts: Collection[Part], until_ms: int = LARGEST) -> Mapping[Part, NotedPart]:

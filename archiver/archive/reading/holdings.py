@@ -172,7 +172,7 @@ def _copied(topic: ArchivedTopic, number: int | None = None) -> Holding:
     whose = dict.fromkeys(
         stretch.whose if number is None else str(stretch) for one in copies.values() for stretch in one.stretches
     )
-    summed = _sum_up(topic.topic, topic.life, number, [topic.partitions[one] for one in copies], damaged)
+    summed = sum_up(topic.topic, topic.life, number, [topic.partitions[one] for one in copies], damaged)
     return replace(summed, copy=" + ".join(whose))
 
 
@@ -249,7 +249,7 @@ def list_topics(inventory: Inventory, known: Iterable[str]) -> list[Holding]:
     """Sum up each life of each topic; `known`: topics that may have no segment at all."""
     lives = {topic: {0} for topic in known} | inventory.lives()
     return [
-        _sum_up(
+        sum_up(
             topic,
             life,
             None,
@@ -268,13 +268,14 @@ def list_partitions(inventory: Inventory, topic: str, shapes: Mapping[int, Colle
         partitions, damaged = inventory.partitions.get((topic, life), {}), inventory.damage_of(topic, life)
         for number in sorted({*partitions, *damaged, *shapes.get(life, ())}):
             found = partitions.get(number, EMPTY_PARTITION)
-            rows.append(_sum_up(topic, life, number, [found], len(damaged.get(number, ()))))
+            rows.append(sum_up(topic, life, number, [found], len(damaged.get(number, ()))))
     return rows
 
 
-def _sum_up(
+def sum_up(
     topic: str, life: int, number: int | None, partitions: Sequence[PartitionInventory], damaged: int
 ) -> Holding:
+    """Return the totals of some partitions of one life."""
     segments = [some for partition in partitions for some in segment_blocks(partition.segments)]
     known = [some.known for some in segments]
     causes = [hole.cause for some in known for facts in some.facts_with_holes() for hole in facts.holes]

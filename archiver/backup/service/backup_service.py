@@ -16,7 +16,7 @@ from archiver.backup.opening.role_watch import place_of
 from archiver.backup.partition.feed import LASTING_FAILURE_S, Feed
 from archiver.backup.reports.troubles import cause_of_failure
 from archiver.backup.service.assignment import FIRST_PAUSE_S, Assignment
-from archiver.backup.service.cluster_notes import ClusterNotes
+from archiver.backup.service.cluster_notes import note_cluster_regularly
 from archiver.backup.service.commits import Commits
 from archiver.backup.service.group_worker import RELEASE_S, GroupWorker
 from archiver.backup.service.refused_topics import RefusedTopics
@@ -84,7 +84,7 @@ class Service(GroupWorker):
             self._open_again(),
             self.commits.run(),
             self._positions.run(),
-            ClusterNotes(self.client, self._sink.archive, self._openers).run(),
+            note_cluster_regularly(self.client, self._sink.archive, self._openers),
             ends.watch(self.feeds, self._sink.age_s, self._sink.clock, self.troubles),
             self._indexer.run(),
         ]

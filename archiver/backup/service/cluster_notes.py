@@ -1,12 +1,11 @@
-"""Notes changes of the cluster's metadata (ACLs, quotas, SCRAM users, broker configs) beside a backup, and never stops it."""
+"""Notes changes of ACLs, quotas, SCRAM users and broker configs while a backup runs. Its failures are logged, and stop no backup."""
 
 import asyncio
 import logging
 from typing import Final
 
 from archiver.archive.format.handle import Archive
-from archiver.archive.notes.cluster_metadata import ClusterPart, note_part, survey_part
-from archiver.errors import StrangerError
+from archiver.archive.notes.cluster_metadata import note_part, survey_part
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.topics.cluster_parts import NOTED, Part
 from archiver.process.output.defects import as_ours
@@ -18,47 +17,27 @@ _EVERY_S: Final = 300.0
 _LONGEST_S: Final = 30.0
 
 
-class ClusterNotes:
-    """Notes each part when it has changed since the newest note. Several instances may do so at once."""
+async def note_cluster_regularly(client: KafkaClient, archive: Archive, pool: Workers) -> None:
+    while True:
+        await note_cluster(client, archive, pool)
+        await asyncio.sleep(_EVERY_S)
 
-    def __init__(self, client: KafkaClient, archive: Archive, pool: Workers) -> None:
-        self._client = client
-        self._archive = archive
-        self._pool = pool
-        self._noted: dict[Part, ClusterPart] = {}
-        self._failures: dict[Part, str] = {}  # as they were logged
 
-    async def run(self) -> None:
-        while True:
-            await self.note_changes()
-            await asyncio.sleep(_EVERY_S)
+async def note_cluster(client: KafkaClient, archive: Archive, pool: Workers) -> None:
+    """Put a note of each part that differs from its newest note; several instances may do so at once. Failures are logged."""
+    await asyncio.gather(*(_try_to_note(client, archive, pool, part) for part in NOTED))
 
-    async def note_changes(self) -> None:
-        """Note what has changed. Failures are logged, and do not stop the backup."""
-        await asyncio.gather(*map(self._try_to_note, NOTED))
 
-    async def _try_to_note(self, part: Part) -> None:
-        try:
-            async with asyncio.timeout(_LONGEST_S):
-                await self._note(part)
-        except StrangerError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it was, it stops no other work
-            late = f"the cluster's {part} could not be read and noted within {_LONGEST_S:.0f} s"
-            text = late if isinstance(error, TimeoutError) else str(as_ours(error, f"the cluster's {part}"))
-            if self._failures.get(part) != text:
-                log.warning("%s; this part is not noted, and the backup goes on", text)
-            self._failures[part] = text
-        else:
-            self._failures.pop(part, None)
-
-    async def _note(self, part: Part) -> None:
-        found = await survey_part(self._client, part)
-        if found == self._noted.get(part):
-            return
-        await self._client.cluster_id()  # raises if another cluster returned this
-        unread = await self._pool.call(note_part, self._archive, found)
-        self._noted[part] = found
-        if found.is_unknown:  # a warning only when that is new to the archive, not of each backup
-            level = logging.INFO if unread == found.unread else logging.WARNING
-            log.log(level, "the cluster's %s are not archived, and the backup goes on: %s", part, found.unread)
+async def _try_to_note(client: KafkaClient, archive: Archive, pool: Workers, part: Part) -> None:
+    try:
+        async with asyncio.timeout(_LONGEST_S):
+            found = await survey_part(client, part)
+            await client.cluster_id()  # raises if another cluster returned this
+            is_new = await pool.call(note_part, archive, found)
+    except TimeoutError:
+        log.warning("the cluster's %s are not noted: no answer within %.0f s; the backup goes on", part, _LONGEST_S)
+    except Exception as error:  # noqa: BLE001 - no failure may stop the backup
+        log.warning("the cluster's %s are not noted: %s; the backup goes on", part, as_ours(error, part))
+    else:
+        if is_new and found.unread is not None:
+            log.warning("the cluster's %s are not archived, and the backup goes on: %s", part, found.unread)

@@ -1,11 +1,10 @@
-"""Notes every minute that a service works, and how far it has come; calls `backup.heartbeat.url` when that is proved durable."""
+"""Puts a note each minute about how far a service is, and calls `backup.heartbeat.url` once all known records are durable."""
 
 import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from archiver.archive.format.handle import Archive
@@ -15,22 +14,22 @@ from archiver.backup.reports.metrics import PartitionState
 from archiver.backup.service.vitals import WorkerVitals
 from archiver.config.model import ArchiverConfig
 from archiver.config.quantities import spell_exact_duration, spell_exact_size
-from archiver.errors import ArchiverError
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.process.output.defects import as_ours
+from archiver.process.output.text import spell_some
 from archiver.process.running.workers import Workers
 
 log = logging.getLogger(__name__)
 
 _FIRST_S: Final = 10.0  # a group assigns partitions within a few seconds
-_UNSEEN_MS: Final = 5_000  # a record may be so old before its partition counts as without an answer
+_UNSEEN_MS: Final = 5_000  # the age of a record that brokers have not reported yet
 _CALL_LIMIT_S: Final = 10.0
-_MOST_NAMED: Final = 20
+_MOST_NAMED: Final = 20  # failing partitions
 _MOST_TEXT: Final = 500  # of a problem
 
 
 class Heartbeats:
-    """The heartbeats of one process. `subject`: the instance of compacted topics, if it is one."""
+    """The heartbeats of one process. `instance`: its name, if it copies compacted topics."""
 
     def __init__(
         self,
@@ -49,64 +48,47 @@ class Heartbeats:
         self._name = secrets.token_hex(8)
         self._began_s = time.monotonic()
         self._goal: dict[TopicPartition, int] | None = None
-        self._told = {"note": "", "call": ""}
-        self._archive: Archive | None = None
-        self._last: RunNote | None = None
+        self._reported = {"note": "", "call": ""}
 
     async def run(self, archive: Archive) -> None:
         """Put a note every minute, until cancelled. Failures are logged, and stop nothing."""
-        self._archive = archive
         pool = Workers(1, "heartbeat")  # a store that hangs must not hold up other work
         try:
             await asyncio.sleep(_FIRST_S)
             while True:
-                await pool.call(self._beat)
+                await pool.call(self._beat, archive)
                 await asyncio.sleep(EVERY_S)
         finally:
             pool.shutdown(wait=False)
 
-    def end(self, problems: Sequence[ArchiverError]) -> None:
-        """Note the end of the service, with how far it had come at its last note."""
-        if self._archive is not None and self._last is not None:
-            told = tuple(str(one)[:_MOST_TEXT] for one in problems[:_MOST_NAMED])
-            outcome = Outcome.FAILED if problems else Outcome.DONE
-            self._report("note", put_run_note(self._archive, replace(self._last, outcome=outcome, problems=told)))
-
-    def _beat(self) -> None:
+    def _beat(self, archive: Archive) -> None:
         try:
-            if self._archive is not None:
-                self._put(self._archive)
+            self._report("note", put_run_note(archive, self._note(epoch_ms(archive.store.now()))))
             self._report("call", self._call_if_durable())
         except Exception as error:  # noqa: BLE001 - no service stops because of its notes
             self._report("note", str(as_ours(error, "heartbeat")))
 
-    def _put(self, archive: Archive) -> None:
-        try:
-            store_ms = epoch_ms(archive.store.now())
-        except ArchiverError as error:
-            self._report("note", f"{error}; `archiver status` does not learn of this service")
-            return
+    def _note(self, store_ms: int) -> RunNote:
         states = list(self._vitals.states())
         behind_ms = behind_ms_of(states, self._vitals.clock_ms())
-        self._last = RunNote(
+        return RunNote(
             kind=self._kind,
             name=self._name,
             outcome=Outcome.RUNNING,
             took_ms=round(1000 * (time.monotonic() - self._began_s)),
             durable_through_ms=None if behind_ms is None else max(0, store_ms - behind_ms),
             partitions=len(states),
-            problems=tuple(one[:_MOST_TEXT] for one in _problems(self._vitals, states)),
+            problems=tuple(one[:_MOST_TEXT] for one in (self._vitals.why_not_ready(), _failing(states)) if one),
             limits=self._limits,
             gone=tuple(sorted(self._vitals.gone_topics())[:MOST_NAMED]),
             next_ms=self._next_ms(),
         )
-        self._report("note", put_run_note(archive, self._last))
 
     def _report(self, what: str, problem: str) -> None:
         """Log a problem once, until it changes."""
-        if problem and problem != self._told[what]:
+        if problem and problem != self._reported[what]:
             log.warning("%s", problem)
-        self._told[what] = problem
+        self._reported[what] = problem
 
     def _call_if_durable(self) -> str:
         """Call the URL if everything known at the start of this round is durable. Returns the problem; empty: none."""
@@ -114,23 +96,18 @@ class Heartbeats:
             return ""
         states = {(one.topic, one.partition): one for one in self._vitals.states() if not one.is_left}
         is_well = self._vitals.why_not_ready() is None and bool(states) and not any(map(_is_unknown, states.values()))
-        reached = {which: states[which].position for which in (self._goal or {}) if which in states}
-        if not is_well or self._goal is None or len(reached) < len(self._goal):
-            self._goal = goal_of(states.values()) if is_well else None
+        ends = {which: one.high_watermark or 0 for which, one in states.items()} if is_well else None
+        goal, self._goal = self._goal, ends
+        if ends is None or goal is None or not goal.keys() <= ends.keys():
             return ""
-        if any(reached[which] < end for which, end in self._goal.items()):
-            return ""
-        self._goal = goal_of(states.values())
-        return call_heartbeat(self._url)
-
-
-def goal_of(states: Iterable[PartitionState]) -> dict[TopicPartition, int]:
-    """Return the known log ends, up to which a service must have archived before it calls the URL."""
-    return {(one.topic, one.partition): one.high_watermark or 0 for one in states}
+        if all(states[which].position >= end for which, end in goal.items()):
+            return call_heartbeat(self._url)
+        self._goal = goal
+        return ""
 
 
 def _is_unknown(state: PartitionState) -> bool:
-    """Return whether a partition may have records that this process does not know of."""
+    """Return whether a partition may have records that this process has not seen."""
     is_silent = state.pending_since_s is not None and not state.lag_offsets
     return state.is_failing or state.is_opening or state.high_watermark is None or is_silent
 
@@ -147,7 +124,7 @@ def call_heartbeat(url: str) -> str:
 
 
 def behind_ms_of(states: Collection[PartitionState], now_ms: int) -> int | None:
-    """Return the age of the oldest record that may not be archived; None if it is unknown, or no partition is our own."""
+    """Return the largest age of a record that is not archived yet; None: unknown, or no partition is assigned."""
     own = [one for one in states if not one.is_left]
     if not own or any(one.high_watermark is None and one.pending_since_s is None for one in own):
         return None
@@ -155,15 +132,13 @@ def behind_ms_of(states: Collection[PartitionState], now_ms: int) -> int | None:
     return max(_UNSEEN_MS, round(1000 * max(ages_s)))
 
 
-def _problems(vitals: WorkerVitals, states: Sequence[PartitionState]) -> list[str]:  # type: ignore[type-arg]
-    failing = [f"{one.topic}-{one.partition} fails" for one in states if one.is_failing]
-    why = vitals.why_not_ready()
-    more = [f"{len(failing) - _MOST_NAMED + 2} more partitions fail"] if len(failing) > _MOST_NAMED - 2 else []
-    return [*([why] if why else []), *failing[: _MOST_NAMED - 2], *more]
+def _failing(states: Sequence[PartitionState]) -> str:
+    failing = [f"{one.topic}-{one.partition}" for one in states if one.is_failing]
+    return f"failing: {spell_some(failing, _MOST_NAMED)}" if failing else ""
 
 
 def limits_of(config: ArchiverConfig) -> dict[str, str]:
-    """Return the settings of a backup that bound how far it may be behind, and its memory."""
+    """Return the settings that limit the lag and the memory of a backup."""
     backup = config.backup
     return {
         "backup.segment.age": spell_exact_duration(backup.segment.age_ms),

@@ -79,7 +79,6 @@ def run_service(
 
     run_worker(config, vitals, metrics, make, watch)
     dropped, lasting = (made[0].dropped, made[0].problems) if made else ((), ())
-    heartbeats.end([*dropped, *lasting])
     return ServiceResult(records=metrics.records, dropped=dropped, lasting=lasting)
 
 

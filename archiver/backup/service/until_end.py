@@ -21,7 +21,7 @@ from archiver.backup.partition.open_transactions import learn_open_transactions
 from archiver.backup.partition.partition_writer import Written
 from archiver.backup.partition.pump import Pump
 from archiver.backup.reports.gone_topics import GoneTopics
-from archiver.backup.service.cluster_notes import ClusterNotes
+from archiver.backup.service.cluster_notes import note_cluster
 from archiver.backup.service.request import STOP_S, BackupRequest, indexer_of, keeper_of, opener_of, pump_of
 from archiver.errors import (
     ArchiverError,
@@ -84,7 +84,7 @@ async def back_up_until_end(
                     await unless_stopped(stop, keeper.take_snapshot())
                 except (KafkaError, KafkaTemporaryError, StoreError, StoreTemporaryError) as error:
                     problems.append(error)
-            await unless_stopped(stop, ClusterNotes(client, request.sink.archive, openers).note_changes())
+            await unless_stopped(stop, note_cluster(client, request.sink.archive, openers))
             begun_ms = epoch_ms(await pool.call(request.sink.archive.store.now))
             run = _Run(client, opener, request, pool)
             await unless_stopped(stop, run.open(topics))

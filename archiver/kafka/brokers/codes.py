@@ -123,6 +123,7 @@ _NEXT_STEP = {
     Code.INVALID_TIMESTAMP: "the topic's message.timestamp.before.max.ms or after.max.ms forbids it",
     Code.INVALID_REPLICATION_FACTOR: "fewer brokers are up than it needs; bring them back, or give --replication-factor",
     Code.POLICY_VIOLATION: "a policy of the cluster's administrators forbids it",
+    Code.SECURITY_DISABLED: "set authorizer.class.name on the brokers",
     Code.UNSUPPORTED_VERSION: "brokers from 2.8 are supported",
     Code.TOPIC_DELETION_DISABLED: "the brokers have delete.topic.enable=false; set it to true, or choose another name",
     Code.UNSTABLE_OFFSET_COMMIT: "a transaction that commits positions of the group is open; wait for its end, or abort it",

@@ -1,4 +1,4 @@
-"""Requests about ACLs, quotas, SCRAM users and configs of all brokers, which librdkafka does not have, or not whole. cluster_parts sends them."""
+"""Requests about ACLs, quotas, SCRAM users and configs that librdkafka lacks, or supports only in part. cluster_parts sends them."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
@@ -33,7 +33,7 @@ def _read(answer: AnswerReader, layout: _Layout) -> tuple[Any, ...]:
 
 
 class _LayoutCall(Call[tuple[Any, ...]]):
-    """A request and its answer, both as nested tuples; of the answer without the throttle time."""
+    """A request and its answer as nested tuples. The throttle time is left out of the answer."""
 
     asks: ClassVar[_Layout]
     tells: ClassVar[_Layout]
@@ -50,7 +50,7 @@ class _LayoutCall(Call[tuple[Any, ...]]):
 
 
 class DescribeAclsCall(_LayoutCall):
-    """v3 (Kafka 3.3) is the first with ACLs of users."""
+    """Asks for the ACLs that a filter matches. ACLs of users need v3 (Kafka 3.3)."""
 
     api_key = 29
     lowest, highest, flexible_from = 1, 3, 2
@@ -59,7 +59,7 @@ class DescribeAclsCall(_LayoutCall):
 
 
 class CreateAclsCall(_LayoutCall):
-    """An ACL that exists stays as it is."""
+    """Adds ACLs. Brokers accept one that exists."""
 
     api_key = 30
     lowest, highest, flexible_from = 1, 3, 2
@@ -77,7 +77,7 @@ class DescribeClientQuotasCall(_LayoutCall):
 
 
 class AlterClientQuotasCall(_LayoutCall):
-    """Sets quotas, or only checks whether they could be set."""
+    """Sets quotas. The last field: only check them."""
 
     api_key = 49
     lowest, highest, flexible_from = 0, 1, 1
@@ -86,7 +86,7 @@ class AlterClientQuotasCall(_LayoutCall):
 
 
 class DescribeUserScramCredentialsCall(_LayoutCall):
-    """Names and mechanisms of users: no broker tells salts or keys."""
+    """Asks for names and mechanisms of users. Brokers return neither salts nor keys."""
 
     api_key = 50
     lowest = highest = 0
@@ -95,7 +95,7 @@ class DescribeUserScramCredentialsCall(_LayoutCall):
 
 
 class IncrementalAlterConfigsCall(_LayoutCall):
-    """Sets configs of a resource, or only checks whether they could be set; the rest stay."""
+    """Sets configs of a resource; its others stay. The last field: only check them."""
 
     api_key = 44
     lowest, highest, flexible_from = 0, 1, 1

@@ -1,4 +1,4 @@
-"""Reads ACLs, quotas, SCRAM users and broker configs of a cluster as rows of texts, and adds such rows. Notes and `archiver cluster` use it."""
+"""Reads ACLs, quotas, SCRAM users and broker configs of a cluster as rows of text, and adds rows. Notes and `archiver cluster` use it."""
 
 import asyncio
 import json
@@ -8,7 +8,6 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from archiver.errors import KafkaError, KafkaTemporaryError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.codes import broker_error
 from archiver.kafka.brokers.wire import Call
@@ -22,7 +21,7 @@ _SOURCES: Final = {2: "this broker", 3: "all brokers", 4: "its file"}  # of a br
 _ALL_BROKERS: Final = 3
 _ANY: Final = 1  # the code for any operation, permission, type and pattern
 _ACLS_AT_ONCE: Final = 1_000  # a KRaft controller takes 10,000
-# Codes as Kafka's tools spell them; a code that is not here is spelled as a number.
+# Codes as Kafka's tools spell them; unknown codes are spelled as numbers.
 _PERMISSIONS: Final = ("UNKNOWN", "ANY", "DENY", "ALLOW")
 _OPERATIONS: Final = (
     "UNKNOWN", "ANY", "ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION",
@@ -47,7 +46,7 @@ class Part(StrEnum):
         return _COLUMNS[self]
 
     def identity(self, row: Row) -> Row:
-        """Return the cells that name what a row is about; the others are its values."""
+        """Return the cells that identify a row; the others are its values."""
         return row if self is Part.ACLS else row[:2]
 
 
@@ -62,7 +61,7 @@ _COLUMNS: Final = {
 
 
 def check_row(part: Part, row: Row) -> None:
-    """Raise ValueError for a row that no cluster can have."""
+    """Raise ValueError for an invalid row."""
     if len(row) != len(part.columns) or None in (row[1:2] if part is Part.CONFIGS else row):
         raise ValueError(f"{row} is no row of {part}")
     try:
@@ -75,7 +74,7 @@ def check_row(part: Part, row: Row) -> None:
         raise ValueError(f"{row} is no row of {part}: {error}") from None
 
 
-def sort_key(row: Row) -> list[tuple[bool, str]]:
+def _sort_key(row: Row) -> list[tuple[bool, str]]:
     """Return the key by which rows are sorted: None comes first."""
     return [(cell is not None, cell or "") for cell in row]
 
@@ -92,14 +91,14 @@ def _code(names: Sequence[str], text: str | None) -> int:
 
 
 def _acl(row: Row) -> tuple[Any, ...]:
-    """Return an ACL as a request has it."""
+    """Return an ACL as fields of a request."""
     permission, principal, host, operation, kind, name, pattern = row
     codes = _code(_OPERATIONS, operation), _code(_PERMISSIONS, permission)
     return _code(_TYPES, kind), name, _code(_PATTERNS, pattern), principal, host, *codes
 
 
 def _entity(text: str) -> Sequence[tuple[str, str | None]]:
-    """Return the entity of a quota. A name of null means the default entity, and is not the empty name."""
+    """Return the entity of a quota. A null name means the default entity; it differs from the empty name."""
     found = json.loads(text)
     if not isinstance(found, dict) or not all(isinstance(name, str | None) for name in found.values()):
         raise ValueError(f"{text} is no entity of a quota")
@@ -110,9 +109,9 @@ def _entity(text: str) -> Sequence[tuple[str, str | None]]:
 
 
 async def read_part(client: KafkaClient, part: Part) -> Sequence[Row]:
-    """Return the rows of one of NOTED, sorted. Raises KafkaError: it cannot be read; KafkaTemporaryError."""
+    """Return the sorted rows of one of NOTED. Raises KafkaError if it cannot be read, KafkaTemporaryError."""
     read = _READERS[part]
-    return sorted(await client.persist(lambda: read(client)), key=sort_key)
+    return sorted(await client.persist(lambda: read(client)), key=_sort_key)
 
 
 async def _ask(client: KafkaClient, call: Call[tuple[Any, ...]], what: str, right: str) -> Any:  # noqa: ANN401 - rows
@@ -144,7 +143,7 @@ async def _quotas(client: KafkaClient) -> Sequence[Row]:
 
 
 async def _users(client: KafkaClient) -> Sequence[Row]:
-    # An empty list: brokers (4.1) never answer null, which also means all users, if the right to ask is missing.
+    # Not null, which also means all users: brokers (4.1) do not answer it if the right is missing.
     found = await _ask(client, calls.DescribeUserScramCredentialsCall(()), "SCRAM users", "Describe")
     return [
         (user, _spell(_MECHANISMS, mechanism), str(iterations))
@@ -154,13 +153,10 @@ async def _users(client: KafkaClient) -> Sequence[Row]:
 
 
 async def _broker_configs(client: KafkaClient) -> Sequence[Row]:
-    """Return configs that are set for all brokers (None), and on single ones, but for those that do not answer."""
+    """Return configs of all brokers together (None), and of each broker."""
 
     async def of(node: int) -> Sequence[Row]:
-        try:
-            return await _configs_of(str(node), lambda call: client.send(node, call))
-        except KafkaTemporaryError:
-            return ()
+        return await _configs_of(str(node), lambda call: client.send(node, call))
 
     found = [await _configs_of("", client.send_any), *await asyncio.gather(*map(of, await client.brokers()))]
     return [row for rows in found for row in rows]
@@ -190,35 +186,23 @@ _READERS: Final = {Part.ACLS: _acls, Part.QUOTAS: _quotas, Part.USERS: _users, P
 
 
 async def add_rows(client: KafkaClient, rows: Mapping[Part, Sequence[Row]]) -> None:
-    """Add configs, quotas, then ACLs: those that deny first. Stops at the first refusal; the same call again adds the rest."""
-    for part, call in _changes(rows, is_dry=False):
+    """Add configs, quotas, ACLs that deny, and ACLs that allow. Stops at the first refusal; a second call adds the rest."""
+    for part, call in _changes(rows):
         await client.persist(partial(_change, client, part, call))
 
 
-async def refusals(client: KafkaClient, rows: Mapping[Part, Sequence[Row]]) -> Sequence[str]:
-    """Return why brokers would not add configs and quotas. They cannot tell it of ACLs."""
-    found = list[str]()
-    for part, call in _changes(rows, is_dry=True):
-        try:
-            await client.persist(partial(_change, client, part, call))
-        except KafkaError as error:
-            found.append(str(error))
-    return found
-
-
-def _changes(rows: Mapping[Part, Sequence[Row]], *, is_dry: bool) -> Iterator[tuple[Part, Call[tuple[Any, ...]]]]:
+def _changes(rows: Mapping[Part, Sequence[Row]]) -> Iterator[tuple[Part, Call[tuple[Any, ...]]]]:
     configs = [(name, 0, value) for _, name, value, *_ in rows.get(Part.CONFIGS, ())]
     if configs:
-        yield Part.CONFIGS, calls.IncrementalAlterConfigsCall([(BROKER, "", configs)], is_dry)
+        yield Part.CONFIGS, calls.IncrementalAlterConfigsCall([(BROKER, "", configs)], False)
     quotas = [
         (_entity(str(entity)), [(quota, float(str(value)), False) for _, quota, value in some])
         for entity, some in groupby(rows.get(Part.QUOTAS, ()), lambda row: row[0])
     ]
     if quotas:
-        yield Part.QUOTAS, calls.AlterClientQuotasCall(quotas, is_dry)
-    acls = () if is_dry else rows.get(Part.ACLS, ())
+        yield Part.QUOTAS, calls.AlterClientQuotasCall(quotas, False)
     for denies in (True, False):
-        some = [_acl(row) for row in acls if (row[0] == "DENY") is denies]
+        some = [_acl(row) for row in rows.get(Part.ACLS, ()) if (row[0] == "DENY") is denies]
         for at in range(0, len(some), _ACLS_AT_ONCE):
             yield Part.ACLS, calls.CreateAclsCall(some[at : at + _ACLS_AT_ONCE])
 

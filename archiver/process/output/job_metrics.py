@@ -1,6 +1,7 @@
-"""Writes the metrics of a job to a file for node_exporter's textfile collector: a job ends before it is scraped."""
+"""Writes the metrics of a job to a file for node_exporter's textfile collector. cli/jobs uses it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,15 +27,15 @@ JOB_METRICS: Final = (LAST_RUN, LAST_SUCCESS, EXIT_CODE, SECONDS)
 
 
 def check_metrics_file(path: Path) -> None:
-    """Check before a job that its metrics can be written. Raises UsageError."""
+    """Raise UsageError if the folder of the metrics file does not exist."""
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--metrics-file {path}: there is no folder {path.absolute().parent}")
 
 
-def write_metrics_file(path: Path, families: Iterable[Metric]) -> None:
-    """Replace the file at once: a reader sees the former one or this one, whole."""
+def write_metrics_file(path: Path, families: Sequence[Metric]) -> None:
+    """Replace the file atomically."""
     registry = CollectorRegistry()
-    registry.register(_Families(list(families)))
+    registry.register(_Families(families))
     try:
         write_to_textfile(str(path), registry)
     except OSError as error:
@@ -42,14 +43,14 @@ def write_metrics_file(path: Path, families: Iterable[Metric]) -> None:
 
 
 def job_families(path: Path, kind: str, *, now_s: float, seconds: float, exit_code: int) -> list[Metric]:
-    """Return the metrics of a run. A failed run keeps the last success of the file that it replaces."""
+    """Return the metrics of a run. After a failure, the last success is that of the present file."""
     success_s = now_s if exit_code == 0 else _last_success(path, kind)
     values = {LAST_RUN: now_s, LAST_SUCCESS: success_s, EXIT_CODE: exit_code, SECONDS: round(seconds, 3)}
     return [family_of(one, {(kind,): value} if value is not None else {}) for one, value in values.items()]
 
 
 def _last_success(path: Path, kind: str) -> float | None:
-    """Return the last success according to a file; None: it has none, or is not one of these files."""
+    """Return the last success in a file of this module; None: unknown."""
     try:
         families = list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -58,11 +59,11 @@ def _last_success(path: Path, kind: str) -> float | None:
     return next((sample.value for sample in samples if sample.labels.get("kind") == kind), None)
 
 
+@dataclass(frozen=True, eq=False)
 class _Families:
     """A collector of finished metrics."""
 
-    def __init__(self, families: list[Metric]) -> None:
-        self._families = families
+    families: Sequence[Metric]
 
-    def collect(self) -> Iterator[Metric]:
-        return iter(self._families)
+    def collect(self) -> Sequence[Metric]:
+        return self.families

@@ -1,1 +1,1 @@
-"""The page of `archiver report`: what the archive holds over time, collected once, and written as one HTML file."""
+"""The page of `archiver report`: collects the data of the archive, and writes one HTML file."""

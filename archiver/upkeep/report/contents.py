@@ -1,36 +1,37 @@
-"""Collects the data of the report: topics and partitions over time, losses by cause, puts a day and their cost, groups, the last sweep."""
+"""Collects the data of the report: topics and partitions over time, losses by cause, puts a day and their cost, and groups."""
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from archiver.archive.copies.copied_topic import BY_ROLES, find_copied_topics, in_copies, problems_of_copied
 from archiver.archive.format.handle import Archive
+from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.index.inventory import EMPTY_PARTITION, Inventory, PartitionInventory
-from archiver.archive.notes.holds import read_holds
-from archiver.archive.notes.sweeps import read_last_report
-from archiver.archive.reading.holdings import problems_in, read_contents
+from archiver.archive.reading.holdings import problems_in, read_contents, sum_up
 from archiver.archive.segments.partition_segments import Segments, segment_blocks
 from archiver.codec.selection import LAST_LONG
 from archiver.config.model import IndexUse
-from archiver.errors import NotWholeError, UsageError
+from archiver.errors import UsageError
 from archiver.groups.positions.shown import PositionFilter, ShownPosition, show_groups
+from archiver.process.output.text import spell_some
 from archiver.process.values.columns import total
 from archiver.upkeep.report import timelines
 from archiver.upkeep.report.timelines import Axis, put_times_ms
 
 _DAY_MS: Final = 86_400_000
-_MEASURED_MS: Final = 7 * _DAY_MS  # puts a day are counted over so long
-_MOST_LISTED: Final = 200  # problems, holds
-_MOST_RANGES: Final = 20  # of lost offsets of one partition
-_MOST_GROUPS: Final = 1_000
+_MEASURED_MS: Final = 7 * _DAY_MS  # of puts a day
+_MOST_PROBLEMS: Final = 20
+_MOST_RANGES: Final = 5  # of lost offsets of one partition
+_MOST_GROUPS: Final = 100
 _GIB: Final = 1 << 30  # what stores charge for as a GB
 _DAYS_A_MONTH: Final = 365 / 12
 
 
 class ReportRequest(NamedTuple):
-    """What to show, and at which prices: of a GB a month, and of 1,000 puts."""
+    """The topics and times to show, and the prices of a GB a month and of 1,000 puts."""
 
     topics: re.Pattern[str]
     last_ms: int | None  # the length of the time axes; None: all
@@ -40,7 +41,7 @@ class ReportRequest(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A partition of one life, or the copies that are read of it."""
+    """A partition of one life, or its current copies."""
 
     number: int
     inventory: PartitionInventory
@@ -53,7 +54,7 @@ class _Part(NamedTuple):
 
 
 def collect_report(archive: Archive, asked: ReportRequest, use: IndexUse, now_ms: int) -> dict[str, Any]:
-    """Return the data of the page, which JSON can hold. `now_ms`: this machine's time."""
+    """Return the data of the page as JSON values. `now_ms`: this machine's time."""
 
     def wants(topic: str) -> bool:
         return asked.topics.fullmatch(topic) is not None
@@ -68,7 +69,7 @@ def collect_report(archive: Archive, asked: ReportRequest, use: IndexUse, now_ms
     problems = [*found.unreadable, *problems_in(found.inventory), *problems]
     groups = _group_rows(archive, asked, use, problems)
     empty = {(name, 0): () for name in sorted(found.fact_numbers.keys() - {name for name, _ in parts})}
-    row = {
+    return {
         "now_ms": now_ms,
         "record_axis": record_axis._asdict(),
         "put_axis": put_axis._asdict(),
@@ -79,15 +80,15 @@ def collect_report(archive: Archive, asked: ReportRequest, use: IndexUse, now_ms
         ],
         "groups": groups[:_MOST_GROUPS],
         "group_count": len(groups),
-        **_note_rows(archive, problems),
+        "problems": problems[:_MOST_PROBLEMS],
+        "problem_count": len(problems),
     }
-    return row | {"problems": problems[:_MOST_LISTED], "problem_count": len(problems)}
 
 
 def _read_parts(
     archive: Archive, inventory: Inventory, wants: Callable[[str], bool]
 ) -> tuple[Mapping[tuple[str, int], Sequence[_Part]], list[str]]:
-    """Return the partitions of each life of each topic, those that are read from copies too; and the problems of copies."""
+    """Return the partitions and current copies of each life of each topic, and the problems of copies."""
     parts: dict[tuple[str, int], list[_Part]] = defaultdict(list)
     for topic, life in ((topic, life) for topic, lives in inventory.lives().items() for life in lives):
         found, damaged = inventory.partitions.get((topic, life), {}), inventory.damage_of(topic, life)
@@ -105,36 +106,29 @@ def _read_parts(
 
 def _topic_row(topic: str, life: int, parts: Sequence[_Part], record_axis: Axis, put_axis: Axis) -> dict[str, Any]:
     puts = timelines.puts_of([block for one in parts for block in one.blocks], put_axis)
-    rows = [_partition_row(one, record_axis) for one in parts]
+    rows = [_partition_row(topic, life, one, record_axis) for one in parts]
     return {"topic": topic, "life": life, "rate": timelines.shape_of(puts["stored"]), "partitions": rows}
 
 
-def _partition_row(part: _Part, axis: Axis) -> dict[str, Any]:
-    blocks, lost = part.blocks, timelines.lost_ranges(part.inventory)
+def _partition_row(topic: str, life: int, part: _Part, axis: Axis) -> dict[str, Any]:
+    """Return the totals of a partition as `archiver ls` names them, and its time line. Members of 0 are left out."""
+    lost = timelines.lost_ranges(part.inventory)
     offsets: Counter[str] = Counter()
     for first, last, cause in lost:
         offsets[cause] += last - first + 1
+    sums = replace(sum_up(topic, life, part.number, [part.inventory], part.damaged), copy=part.copy)
     row = {
-        "number": part.number,
-        "copy": part.copy,
-        "first": min((int(block.numbers("first").min()) for block in blocks), default=0),
-        "next": max((int(block.numbers("next").max()) for block in blocks), default=0),
-        "objects": sum(map(len, blocks)),
-        "records": sum(total(block.known.numbers("records")) for block in blocks),
-        "bytes": sum(total(block.known.numbers("bytes")) for block in blocks),
-        "stored": sum(total(block.numbers("size")) for block in blocks),
-        "uncounted": sum(len(block) - len(block.known) for block in blocks),
-        "last_put_ms": max((int(put.max()) for block in blocks if len(put := put_times_ms(block))), default=0),
-        "line": timelines.line_of(blocks, lost, axis),
+        **{name: getattr(sums, name) for name in sums.__slots__},
+        "last_put": None if sums.last_put is None else epoch_ms(sums.last_put),
+        "line": timelines.line_of(part.blocks, lost, axis),
         "lost": dict(offsets),
-        "ranges": [f"{first}-{last} {cause}" for first, last, cause in lost[:_MOST_RANGES]],
-        "damaged": part.damaged,
+        "ranges": spell_some([f"{first}-{last} {cause}" for first, last, cause in lost], _MOST_RANGES),
     }
-    return {name: value for name, value in row.items() if value or name == "number"}
+    return {name: value for name, value in row.items() if value or name == "partition"}
 
 
 def _cost_row(blocks: Sequence[Segments], asked: ReportRequest, now_ms: int, first_ms: int) -> dict[str, Any]:
-    """Return puts a day, and what puts and stored bytes cost a month: of segments that are there, without notes and reads."""
+    """Return puts a day, and the cost of puts and stored bytes a month: of existing segments, without notes and reads."""
     span_ms = min(_MEASURED_MS, max(_DAY_MS // 24, now_ms - first_ms))
     a_day = sum(int((put_times_ms(one) >= now_ms - span_ms).sum()) for one in blocks) * _DAY_MS / span_ms
     return {
@@ -165,30 +159,7 @@ def _group_row(name: str, positions: Sequence[ShownPosition]) -> dict[str, Any]:
     lags = [one.lag for one in positions if one.lag is not None]
     return {
         "group": name,
-        "topics": len({one.position.topic for one in positions}),
         "partitions": len(positions),
         "lag": sum(lags) if lags else None,
-        "largest": max(lags, default=None),
         "committed_ms": max(0, *(one.position.commit_ms for one in positions)),
     }
-
-
-def _note_rows(archive: Archive, problems: list[str]) -> dict[str, Any]:
-    """Return the report of the last sweep, and the holds in force."""
-    try:
-        report, holds = read_last_report(archive), read_holds(archive).values()
-    except NotWholeError as error:
-        problems.append(str(error))
-        return {"sweep": None, "holds": []}
-    sweep = report and {
-        "begun_ms": report.begun_ms,
-        "took_ms": report.took_ms,
-        "complete": report.is_complete,
-        "objects": sum(one.objects for one in report.topics.values()),
-        "bytes": sum(one.bytes for one in report.topics.values()),
-        "waiting": report.waiting[:_MOST_LISTED],
-        "problems": report.problems[:_MOST_LISTED],
-    }
-    names = ("name", "topics", "reason", "by")
-    in_force = [{name: getattr(one, name) for name in names} for one in holds if one.is_in_force]
-    return {"sweep": sweep, "holds": in_force[:_MOST_LISTED]}

@@ -48,8 +48,8 @@
   const topics = data.topics.map((topic) => {
     const lost = {};
     for (const part of topic.partitions) for (const [cause, n] of Object.entries(part.lost || {})) lost[cause] = (lost[cause] || 0) + n;
-    const sums = Object.fromEntries(["records", "bytes", "stored", "objects", "damaged", "uncounted"].map((one) => [one, sum(topic.partitions, one)]));
-    const put = topic.partitions.reduce((last, one) => Math.max(last, one.last_put_ms || 0), 0);
+    const sums = Object.fromEntries(["records", "payload_bytes", "stored_bytes", "segments", "damaged", "uncounted"].map((one) => [one, sum(topic.partitions, one)]));
+    const put = topic.partitions.reduce((last, one) => Math.max(last, one.last_put || 0), 0);
     const bad = LOSSES.reduce((all, cause) => all + (lost[cause] || 0), 0) + sums.damaged;
     return { ...topic, ...sums, lost, put, bad, label: topic.topic + (topic.life ? ` (life ${topic.life})` : "") };
   });
@@ -70,17 +70,13 @@
     for (const [name, value] of Object.entries({ x, width, height, y: top, class: className, opacity })) one.setAttribute(name, value);
     node.append(one);
   }
-  const runs = (line) => [...(line || "").matchAll(/(\d*)(\D)/g)].map((one) => [Number(one[1] || 1), one[2]]);
   function drawLine(lines) {
     // Of several partitions: opacity is the share that has records of that time; the worst loss of any lies over it.
     const have = new Array(BINS).fill(0), worst = new Array(BINS).fill(-1);
-    for (const line of lines) {
-      let at = 0;
-      for (const [length, code] of runs(line)) {
-        if (code !== ".") for (let bin = at; bin < at + length; bin++) code === "a" ? have[bin]++ : (worst[bin] = Math.max(worst[bin], RANK.indexOf(code)));
-        at += length;
-      }
-    }
+    for (const line of lines) [...line].forEach((code, bin) => {
+      if (code === "a") have[bin]++;
+      else worst[bin] = Math.max(worst[bin], RANK.indexOf(code));
+    });
     const node = svg("line", BINS, 10, "what is archived over time");
     const look = (bin) => `${have[bin] ? Math.max(2, Math.ceil((10 * have[bin]) / lines.length)) : 0} ${worst[bin]}`;
     for (let begin = 0, end; begin < BINS; begin = end) {
@@ -99,12 +95,11 @@
 
   function drawPart(part) {
     const lostHere = lostText(part.lost || {}, NAMES);
-    const name = el("div", {}, `partition ${part.number}`, part.copy ? el("small", {}, `read from ${part.copy}`) : "", el("small", {}, `offsets ${count(part.first || 0)} to ${count((part.next || 1) - 1)}`));
-    const facts = el("div", {}, `${brief(part.records || 0)} records, ${size(part.stored || 0)}`, el("small", {}, `${plural(part.objects || 0, "object")}, put until ${time(part.last_put_ms)}`));
+    const name = el("div", {}, `partition ${part.partition}`, part.copy ? el("small", {}, `read from ${part.copy}`) : "", el("small", {}, `offsets ${count(part.first_offset || 0)} to ${count((part.next_offset || 1) - 1)}`));
+    const facts = el("div", {}, `${brief(part.records || 0)} records, ${size(part.stored_bytes || 0)}`, el("small", {}, `${plural(part.segments || 0, "object")}, put until ${time(part.last_put)}`));
     if (lostHere || part.damaged) {
-      const more = Object.keys(part.lost || {}).length && part.ranges.length === 20 ? ", ..." : "";
-      facts.append(el("small", { className: "bad", title: (part.ranges || []).join(", ") + more }, [lostHere.replace(/^\d/, "offsets: $&"), part.damaged ? plural(part.damaged, "damaged object") : ""].filter(Boolean).join(", ")));
-      facts.append(el("small", {}, (part.ranges || []).slice(0, 5).join(", ") + ((part.ranges || []).length > 5 ? ", ..." : "")));
+      facts.append(el("small", { className: "bad" }, [lostHere.replace(/^\d/, "offsets: $&"), part.damaged ? plural(part.damaged, "damaged object") : ""].filter(Boolean).join(", ")));
+      facts.append(el("small", {}, part.ranges || ""));
     }
     return el("div", { className: "part" }, name, drawLine([part.line]), facts);
   }
@@ -119,22 +114,18 @@
   }
   function drawTopic(topic) {
     const remarks = [lostText(topic.lost, NAMES).replace(/^\d/, "offsets: $&"), topic.damaged ? plural(topic.damaged, "damaged object") : "", topic.uncounted ? `${plural(topic.uncounted, "object")} of v1.0 uncounted` : ""].filter(Boolean).join(", ");
-    const name = el("div", {}, el("b", {}, topic.label), el("small", {}, topic.objects ? `${plural(topic.partitions.length, "partition")}, ${brief(topic.records)} records, ${size(topic.stored)}` : "no records"), remarks ? el("small", { className: topic.bad ? "bad" : "" }, remarks) : "");
+    const name = el("div", {}, el("b", {}, topic.label), el("small", {}, topic.segments ? `${plural(topic.partitions.length, "partition")}, ${brief(topic.records)} records, ${size(topic.stored_bytes)}` : "no records"), remarks ? el("small", { className: topic.bad ? "bad" : "" }, remarks) : "");
     const rate = topic.rate ? el("div", {}, drawRate(topic.rate), el("small", {}, `last put ${time(topic.put)}`)) : "";
     const node = el("details", {}, el("summary", {}, name, topic.rate ? drawLine(topic.partitions.map((one) => one.line)) : "", rate));
-    const ordered = [...topic.partitions].sort((one, other) => bad(other) - bad(one) || one.number - other.number);
+    const ordered = [...topic.partitions].sort((one, other) => bad(other) - bad(one) || one.partition - other.partition);
     node.addEventListener("toggle", () => node.open && node.childElementCount === 1 && drawParts(node, ordered, 0));
     return node;
   }
   const bad = (part) => Number(Boolean(part.damaged) || LOSSES.some((cause) => (part.lost || {})[cause]));
-  const ORDERS = {
-    lost: (one, other) => Math.sign(other.bad) - Math.sign(one.bad) || other.stored - one.stored,
-    stored: (one, other) => other.stored - one.stored,
-    name: (one, other) => (one.label < other.label ? -1 : 1),
-  };
+  topics.sort((one, other) => Math.sign(other.bad) - Math.sign(one.bad) || other.stored_bytes - one.stored_bytes);
   function drawTopics(limit) {
     const text = by("find").value.toLowerCase();
-    const some = topics.filter((one) => one.topic.toLowerCase().includes(text)).sort(ORDERS[by("sort").value]);
+    const some = topics.filter((one) => one.topic.toLowerCase().includes(text));
     by("list").replaceChildren(...some.slice(0, limit).map(drawTopic));
     const left = some.length - limit;
     by("more").replaceChildren(...(left > 0 ? [`${plural(left, "more topic")} `, el("button", { type: "button", onclick: () => drawTopics(limit + PAGE) }, `show ${Math.min(PAGE, left)} more`)] : some.length ? [] : ["No topic."]));
@@ -143,12 +134,14 @@
   }
 
   function drawCards() {
-    const stored = sum(parts, "stored"), put = topics.reduce((last, one) => Math.max(last, one.put), 0);
+    const stored = sum(parts, "stored_bytes"), put = topics.reduce((last, one) => Math.max(last, one.put), 0);
     const lives = topics.filter((one) => one.life).length, incomplete = topics.filter((one) => one.bad).length;
+    const status = data.status, next = (status.runs.find((one) => one.kind === "retention") || {}).next;
     const cards = [
+      ["is it working?", status.working ? "yes" : "no", status.durable_through ? `archived until ${stamp(status.durable_through)}` : "", status.working ? "" : "bad"],
       ["topics", count(new Set(topics.map((one) => one.topic)).size), `${plural(parts.length, "partition")}${lives ? `, ${lives} created again` : ""}`],
-      ["records", brief(sum(parts, "records")), `${size(sum(parts, "bytes"))} before compression`],
-      ["stored", size(stored), plural(sum(parts, "objects"), "object")],
+      ["records", brief(sum(parts, "records")), `${size(sum(parts, "payload_bytes"))} before compression`],
+      ["stored", size(stored), plural(sum(parts, "segments"), "object")],
       ["last put", put ? `${age(data.now_ms - put)} ago` : "never", time(put)],
       [incomplete ? "incomplete" : "complete", incomplete ? plural(incomplete, "topic") : "no loss", lostText(lost, LOSSES) || "no offset is missing", incomplete ? "bad" : ""],
       ["puts a day", brief(data.cost.puts_a_day), `in the last ${age(data.cost.measured_ms)}`],
@@ -156,12 +149,7 @@
     ];
     const far = data.groups[0];
     if (far) cards.push(["largest group lag", brief(far.lag || 0), far.group]);
-    const status = data.status;
-    if (status) {
-      const next = (status.runs.find((one) => one.kind === "retention") || {}).next;
-      cards.unshift(["is it working?", status.working ? "yes" : "no", status.durable_through ? `archived until ${stamp(status.durable_through)}` : "", status.working ? "" : "bad"]);
-      if (next) cards.push(["next sweep", next.slice(0, 10), `at ${next.slice(11, 16)}`]);
-    }
+    if (next) cards.push(["next sweep", next.slice(0, 10), `at ${next.slice(11, 16)}`]);
     by("cards").append(...cards.map(([name, value, more, look]) => el("div", { className: `card ${look || ""}` }, el("small", {}, name), el("b", {}, value), el("small", {}, more))));
   }
 
@@ -170,7 +158,7 @@
     const total = (name) => data.puts[name];
     const xs = Array.from({ length: BINS }, (_, at) => (from + bin * at) / 1000);
     // Objects put before the axis begins are in the sum too.
-    let all = sum(parts, "stored") - total("stored").reduce((a, b) => a + b, 0);
+    let all = sum(parts, "stored_bytes") - total("stored").reduce((a, b) => a + b, 0);
     const grown = total("stored").map((n) => (all += n));
     const scale = (name, ms) => total(name).map((n) => (n * ms) / bin);
     const charts = [
@@ -199,37 +187,32 @@
   function drawStatus(status) {
     table("runs", ["run", "last success", "state", "archived until", "#partitions", "next", "late"], status.runs.map((one) => [
       one.kind, stamp(one.last_success) || "never", one.outcome, stamp(one.durable_through), one.partitions === null ? "" : count(one.partitions), stamp(one.next), el("span", { className: "bad" }, one.late || "")]));
-    const notes = [status.unfinished_restores.length ? `unfinished restores: ${status.unfinished_restores.join(", ")}` : "", status.topics_gone.length ? `Kafka no longer has: ${status.topics_gone.join(", ")}` : ""];
-    by("runs").querySelector(".note").append(notes.filter(Boolean).join("; "));
+    const notes = [["unfinished restores", status.unfinished_restores], ["Kafka no longer has", status.topics_gone], ["holds at the last sweep", status.holds || []]];
+    by("runs").querySelector(".note").append(notes.filter(([, names]) => names.length).map(([what, names]) => `${what}: ${names.join(", ")}`).join("; "));
   }
   function drawRest() {
     document.title = `archive ${data.url}`;
     by("url").append(data.url);
     by("made").append(`As of ${time(data.now_ms)} UTC, by archiver ${data.version}. All times are UTC.`);
     by("problems").hidden = !data.problem_count;
-    by("problems").querySelector("ul").append(...data.problems.slice(0, 20).map((one) => el("li", {}, one)));
-    const left = data.problem_count - 20;
+    by("problems").querySelector("ul").append(...data.problems.map((one) => el("li", {}, one)));
+    const left = data.problem_count - data.problems.length;
     if (left > 0) by("problems").append(el("p", { className: "soft" }, `and ${plural(left, "more problem")}: archiver ls prints all`));
-    if (data.status) drawStatus(data.status);
+    drawStatus(data.status);
     by("legend").append(...CAUSES.filter(([code, name]) => code === "a" || lost[name]).map(([code, , words]) => el("span", {}, el("i", { className: code }), words)));
     by("axis").children[0].append("by the records’ timestamps");
     by("axis").children[1].append(el("span", {}, day(data.record_axis.from_ms)), el("span", {}, day(data.record_axis.until_ms)));
     by("axis").children[2].append(`bytes put since ${day(data.put_axis.from_ms)}`);
-    table("groups", ["group", "#lag", "#largest", "#topics", "#partitions", "last commit"], data.groups.slice(0, PAGE).map((one) => [
-      one.group, one.lag === null ? "?" : count(one.lag), one.largest === null ? "?" : count(one.largest), count(one.topics), count(one.partitions), one.committed_ms ? time(one.committed_ms) : ""]));
-    by("groups").querySelector(".note").append(`Lag: archived offsets behind the group’s archived position.${data.group_count > PAGE ? ` ${plural(data.group_count - PAGE, "more group")} with less lag.` : ""}`);
-    const sweep = data.sweep, place = by("sweep").querySelector("div");
-    const lines = sweep ? [`The last sweep began ${time(sweep.begun_ms)}, took ${age(sweep.took_ms)}, and deleted ${plural(sweep.objects, "object")} (${size(sweep.bytes)}).${sweep.complete ? "" : " It is not complete."}`, sweep.waiting.length ? `Waiting for --yes: ${sweep.waiting.join(", ")}.` : "", ...sweep.problems] : ["No retention sweep has left a report."];
-    for (const one of data.holds || []) lines.push(`Hold ${one.name} on ${one.topics}: ${one.reason} (${one.by}).`);
-    place.append(...lines.filter(Boolean).map((one) => el("p", {}, one)));
+    table("groups", ["group", "#lag", "#partitions", "last commit"], data.groups.map((one) => [
+      one.group, one.lag === null ? "?" : count(one.lag), count(one.partitions), one.committed_ms ? time(one.committed_ms) : ""]));
+    by("groups").querySelector(".note").append(`Lag: archived offsets behind the group’s archived position.${data.group_count > data.groups.length ? ` ${plural(data.group_count - data.groups.length, "more group")} with less lag.` : ""}`);
     by("basis").append(`Cost: ${data.cost.price_gb} ${data.cost.currency} a GB (2^30 bytes) and month, ${data.cost.price_puts} ${data.cost.currency} for 1,000 puts; of archived segments that are there now, without notes, index, reads and transfer. Charts and puts a day count objects by the time of their put; what retention has deleted is not in them.`);
   }
 
   drawRest();
   drawCards();
-  if (BINS) drawCharts();
+  drawCharts();
   by("find").addEventListener("input", () => drawTopics(PAGE));
-  by("sort").addEventListener("change", () => drawTopics(PAGE));
   drawTopics(PAGE);
   document.documentElement.dataset.drawn = "yes";
 })();

@@ -1,7 +1,6 @@
-"""Places objects on a time axis: a line of archived and missing times of a partition, and what was put when. Used by the report."""
+"""Draws archived and missing offsets of a partition, and its puts, on a time axis. The report uses it."""
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ CODES: Final = {
     "missing": "m",
 }
 _LEAST_MS: Final = 3_600_000
-_FIRST_MS: Final = 1_293_840_000_000  # 2011, when Kafka began: an earlier timestamp tells no time of writing
+_FIRST_MS: Final = 1_293_840_000_000  # 2011, the year of Kafka 0.6: earlier timestamps are not plausible
 LostRange = tuple[int, int, str]  # the first and the last offset, and the cause
 
 
@@ -41,13 +40,13 @@ class Axis(NamedTuple):
 
 
 def axis_of(times_ms: Sequence[int], now_ms: int, last_ms: int | None) -> Axis:
-    """Return the axis from the first time until now, or of the last so many ms."""
+    """Return the axis from the first time until now, or of the last `last_ms`."""
     first_ms = min(times_ms, default=now_ms) if last_ms is None else now_ms - last_ms
     return Axis(min(first_ms, now_ms - _LEAST_MS), now_ms)
 
 
 def first_times_ms(segments: Segments) -> list[int]:
-    """Return the earliest timestamp that may be a time of writing, if any."""
+    """Return the earliest plausible timestamp, if any."""
     earliest = segments.known.numbers("min_timestamp")
     return [int(some.min())] if len(some := earliest[earliest >= _FIRST_MS]) else []
 
@@ -58,7 +57,7 @@ def put_times_ms(segments: Segments) -> Numbers:
 
 
 def lost_ranges(inventory: PartitionInventory) -> list[LostRange]:
-    """Return the offsets that the archive lacks: holes that objects tell of, missing objects, swept ones."""
+    """Return the missing offsets: holes, missing objects, and deleted objects."""
     facts = (one for block in segment_blocks(inventory.segments) for one in block.facts_with_holes())
     holes = [(hole.first_offset, hole.last_offset, str(hole.cause)) for one in facts for hole in one.holes]
     gaps = [(gap.first_offset, gap.last_offset, "missing") for gap in inventory.gaps]
@@ -66,7 +65,7 @@ def lost_ranges(inventory: PartitionInventory) -> list[LostRange]:
 
 
 def line_of(segments: Sequence[Segments], lost: Sequence[LostRange], axis: Axis) -> str:
-    """Return runs of bins by the records' timestamps, a loss between its neighbours' (`12.3a`: 12 empty ones, 3 archived)."""
+    """Return a letter for each bin, by timestamp: `.` is empty, `a` has records. A loss has its neighbours' times."""
     line = np.full(BINS, ".", dtype="U1")
     known = [block.known for block in segments if len(block.known)]
     if known:
@@ -81,8 +80,7 @@ def line_of(segments: Sequence[Segments], lost: Sequence[LostRange], axis: Axis)
         np.add.at(depth, np.minimum(ends[seen], BINS - 1) + 1, -1)
         line[np.cumsum(depth[:BINS]) > 0] = "a"
         _draw_lost(line, lost, axis, np.concatenate([first, last]), np.concatenate([earliest, latest]))
-    runs = ((code, len(list(some))) for code, some in groupby(line.tolist()))
-    return "".join(f"{count if count > 1 else ''}{code}" for code, count in runs)
+    return "".join(line.tolist())
 
 
 def _draw_lost(line: Numbers, lost: Sequence[LostRange], axis: Axis, offsets: Numbers, times_ms: Numbers) -> None:
@@ -94,7 +92,7 @@ def _draw_lost(line: Numbers, lost: Sequence[LostRange], axis: Axis, offsets: Nu
 
 
 def puts_of(segments: Sequence[Segments], axis: Axis) -> dict[str, Numbers]:
-    """Return what was put in each bin. Objects without a put time are left out."""
+    """Return sums of the objects put in each bin. Objects without a put time are left out."""
     sums = {name: np.zeros(BINS, np.int64) for name in COLUMNS}
     for block in segments:
         bins = axis.bins(block.put // 1_000)
@@ -105,5 +103,5 @@ def puts_of(segments: Sequence[Segments], axis: Axis) -> dict[str, Numbers]:
 
 
 def shape_of(sums: Numbers) -> str:
-    """Return a digit for each bin, its share of the largest one: 9 is all of it, and 0 nothing at all."""
+    """Return a digit for each bin: 9 is the largest one, 0 an empty one."""
     return "".join(map(str, np.ceil(sums / max(1, int(sums.max())) * 9).astype(int).tolist()))

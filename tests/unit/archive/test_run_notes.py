@@ -7,7 +7,16 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
-from archiver.archive.notes.run_notes import ListedRun, Outcome, RunKind, RunNote, list_runs, put_run_note, read_run
+from archiver.archive.notes.run_notes import (
+    ListedRun,
+    Outcome,
+    RunKind,
+    RunNote,
+    list_runs,
+    put_run_note,
+    read_run,
+    stream_of,
+)
 from archiver.archive.reading.lost_control import lost_control_objects
 from archiver.errors import CorruptSegmentError, StoreError
 from archiver.store.port import ObjectKind
@@ -70,8 +79,8 @@ def test_other_objects_there_are_skipped(archive: Archive, stream: str) -> None:
 
 def test_a_note_of_another_stream_is_refused(archive: Archive) -> None:
     put_run_note(archive, NOTE)
-    (body, _) = archive.store.get(archive.layout.fact_key(NOTE.stream, 0)) or (b"", {})
-    other = replace(NOTE, name="a").stream
+    (body, _) = archive.store.get(archive.layout.fact_key(stream_of(NOTE), 0)) or (b"", {})
+    other = stream_of(replace(NOTE, name="a"))
     archive.store.put_if_absent(archive.layout.fact_key(other, 0), body, {}, kind=ObjectKind.FACT)
     listed = ListedRun(kind=RunKind.BACKUP, name="a", outcome=Outcome.RUNNING, number=0, put_ms=0)
     with pytest.raises(CorruptSegmentError, match="names something else"):
@@ -96,7 +105,7 @@ class DenyingStore(MemoryStore):
 
 
 def test_a_refused_note_is_reported_and_fails_nothing() -> None:
-    assert "`archiver status` does not learn of this run" in put_run_note(
+    assert "`archiver status` will not show this run" in put_run_note(
         Archive(DenyingStore("put"), Layout("kafka")), NOTE
     )
 
@@ -104,5 +113,5 @@ def test_a_refused_note_is_reported_and_fails_nothing() -> None:
 def test_a_refused_delete_is_reported_and_the_note_stays() -> None:
     archive = Archive(DenyingStore("delete"), Layout("kafka"))
     told = [put_run_note(archive, NOTE) for _ in range(3)]
-    assert told == ["", "", "DeleteObjects was denied; old notes of runs stay"]
+    assert told == ["", "", "DeleteObjects was denied; old notes of runs are not deleted"]
     assert len(list_runs(archive)) == 3

@@ -9,5 +9,5 @@ from archiver.archive.notes.run_notes import RunNote
 @pytest.fixture(autouse=True)
 def run_notes(monkeypatch: pytest.MonkeyPatch) -> list[RunNote]:
     noted: list[RunNote] = []
-    monkeypatch.setattr(archiver.archive.notes.run_notes, "note_run", lambda _, note: noted.append(note))
+    monkeypatch.setattr(archiver.archive.notes.run_notes, "put_run_note", lambda _, note: noted.append(note))
     return noted

@@ -7,7 +7,7 @@ import pytest
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.notes.drills import SCRATCH, DrillNote, new_drill_id, put_drill, read_drills
-from archiver.archive.notes.run_notes import Outcome, RunKind, RunNote, note_run
+from archiver.archive.notes.run_notes import Outcome, RunKind, RunNote, put_run_note
 from archiver.errors import KafkaTemporaryError, TargetError
 from archiver.kafka.brokers.client_thread import ClientThread
 from archiver.restore.plan.request import RestoreRequest
@@ -95,7 +95,7 @@ def test_400_drills_leave_few_objects() -> None:
         assert len(list(archive.store.list("control/restores/"))) > 0
         if number % 10 < 9:
             _remove(archive, brokers, drill_id, own)
-            note_run(archive, RunNote(kind=RunKind.DRILL, outcome=Outcome.FAILED if number % 3 else Outcome.DONE))
+            put_run_note(archive, RunNote(kind=RunKind.DRILL, outcome=Outcome.FAILED if number % 3 else Outcome.DONE))
     left = [item.key for item in archive.store.list("")]
     assert len(left) < 10
     assert len([key for key in left if key.startswith("control/drills/")]) == 1  # the last one was killed

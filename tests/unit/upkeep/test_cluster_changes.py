@@ -17,7 +17,7 @@ from archiver.kafka.brokers.codes import Code
 from archiver.kafka.brokers.wire import AnswerReader, Call
 from archiver.kafka.topics.cluster_calls import DescribeClientQuotasCall
 from archiver.kafka.topics.cluster_parts import NOTED, Part, Row, add_rows
-from archiver.upkeep.cluster_changes import ClusterDiff, Standing
+from archiver.upkeep.cluster_changes import ClusterDiff, RowState
 from tests.support.memory_store import MemoryStore
 
 DENY = ("DENY", "User:a", "*", "READ", "TOPIC", "t", "LITERAL")
@@ -62,28 +62,23 @@ UNREAD = ClusterPart(part=Part.ACLS, unread="denied")
 
 def test_what_could_not_be_read_is_never_taken_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     diff = compare(monkeypatch, UNREAD, acls(DENY))  # else the target's would be called surplus
-    assert (diff.changes, diff.unknown, diff.obstacles) == ([], ["acls: unknown in the archive: denied"], [])
+    assert (diff.changes, diff.unknown) == ([], ["acls: unknown in the archive: denied"])
     diff = compare(monkeypatch, acls(DENY), UNREAD)  # else it would be added
     assert (diff.changes, diff.unknown) == ([], ["acls: unknown on the target: denied"])
-    assert diff.obstacles == ["acls: which ones the target has is unknown: denied"]
-    assert read_noted_parts(archive(), NOTED)[Part.ACLS].found.is_unknown
+    assert read_noted_parts(archive(), NOTED)[Part.ACLS].found.unread == "no backup has noted this part"
 
 
 def test_refusals_are_noted_as_such_and_brokers_without_an_authorizer_have_none() -> None:
     denied = Brokers(DescribeAcls=(Code.CLUSTER_AUTHORIZATION_FAILED, "no", []))
     found = asyncio.run(survey_part(cast("KafkaClient", denied), Part.ACLS))
-    assert found.is_unknown
     assert "grant this user Describe on the cluster" in (found.unread or "")
     off = Brokers(DescribeAcls=(Code.SECURITY_DISABLED, "no authorizer", []))
-    found = asyncio.run(survey_part(cast("KafkaClient", off), Part.ACLS))
-    assert (found.has_no_authorizer, found.is_unknown) == (True, False)
+    assert asyncio.run(survey_part(cast("KafkaClient", off), Part.ACLS)) == acls()
 
 
 def test_a_note_says_what_is_unread_and_the_one_before_stays() -> None:
     of = archive()
-    assert note_part(of, acls(DENY)) is None
-    assert note_part(of, UNREAD) is None
-    assert note_part(of, UNREAD) == "denied"
+    assert [note_part(of, one) for one in (acls(DENY), UNREAD, UNREAD)] == [True, True, False]
     assert read_noted_parts(of, [Part.ACLS])[Part.ACLS].found == UNREAD
     assert sorted(item.key for item in of.store.list("control/")) == [
         "control/cluster-metadata/acls/000000.json",
@@ -91,23 +86,11 @@ def test_a_note_says_what_is_unread_and_the_one_before_stays() -> None:
     ]
 
 
-def test_a_broker_that_is_down_keeps_its_rows() -> None:
-    def of(*brokers: str | None) -> ClusterPart:
-        return ClusterPart(part=Part.CONFIGS, rows=tuple((one, "k", "v", "its file", "") for one in brokers))
-
-    kept = archive()
-    note_part(kept, of(None, "1", "2"))
-    note_part(kept, of(None, "2"))
-    assert len(list(kept.store.list("control/"))) == 1
-    note_part(kept, of("2"))
-    assert read_noted_parts(kept, [Part.CONFIGS])[Part.CONFIGS].found == of("1", "2")
-
-
 def test_the_default_entity_is_not_the_one_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tuple((entity, "producer_byte_rate", "1.0") for entity in (NO_NAME, DEFAULT_USER))
     source, target = (ClusterPart(part=Part.QUOTAS, rows=some) for some in (rows, rows[:1]))
     diff = compare(monkeypatch, source, target)
-    assert [(one.row[0], one.standing) for one in diff.changes] == [(DEFAULT_USER, Standing.ADDED)]
+    assert [(one.row[0], one.state) for one in diff.changes] == [(DEFAULT_USER, RowState.ADDED)]
     brokers = Brokers()
     asyncio.run(add_rows(cast("KafkaClient", brokers), {Part.QUOTAS: rows}))
     ((_, sent),) = brokers.sent
@@ -154,7 +137,7 @@ def test_secrets_and_settings_of_one_broker_are_never_written(monkeypatch: pytes
         ),
     )
     diff = compare(monkeypatch, source, ClusterPart(part=Part.CONFIGS))
-    assert [(one.row[1], one.standing) for one in diff.changes] == [("plugin.secret", Standing.BY_HAND)]
+    assert [(one.row[1], one.state) for one in diff.changes] == [("plugin.secret", RowState.BY_HAND)]
 
 
 @pytest.mark.parametrize(

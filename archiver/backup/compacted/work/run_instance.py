@@ -71,7 +71,6 @@ def run_instance(
 
     try:
         run_worker(config, vitals, metrics, make, watch)
-        heartbeats.end(())
     finally:
         if roles_at_end:  # held records are durable by now
             tell(roles_at_end)
