@@ -11,8 +11,8 @@ from pydantic import (
 from archiver.config.environment import FILE_VARIABLE, named_file, variables
 from archiver.config.kafka_keys import KeyGroup, names_of
 from archiver.config.keyfile import ConfigKey, KeyFile
-from archiver.config.model import ArchiverConfig, TargetConfig, WithKafka, item_section_of, section_of
-from archiver.config.section import KafkaProperties, Section
+from archiver.config.model import ArchiverConfig, TargetConfig, WithKafka
+from archiver.config.section import KafkaProperties, Section, item_section_of, section_of
 from archiver.errors import UsageError
 
 DEFAULT_FILE: Final = Path("archive.yaml")

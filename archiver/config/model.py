@@ -5,10 +5,9 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self, get_args, get_origin
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PrivateAttr, field_validator, model_validator
-from pydantic.fields import FieldInfo
 
 from archiver.config.quantities import MEBIBYTE, spell_exact_duration
 from archiver.config.retention import RetentionConfig
@@ -444,17 +443,3 @@ class TargetConfig(WithKafka):
     """target.yaml: the cluster that a restore writes to."""
 
     kafka: KafkaProperties = Field(repr=False, description="librdkafka properties")
-
-
-def section_of(info: FieldInfo) -> type[Section] | None:
-    """Return the model of a field that is a section; None for one that has a value."""
-    return _as_section(info.annotation)
-
-
-def item_section_of(info: FieldInfo) -> type[Section] | None:
-    """Return the model of the items of a field that is a list of sections; None for any other."""
-    return _as_section(get_args(info.annotation)[0]) if get_origin(info.annotation) is tuple else None
-
-
-def _as_section(kind: object) -> type[Section] | None:
-    return kind if isinstance(kind, type) and issubclass(kind, Section) else None

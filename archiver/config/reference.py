@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from archiver.config.kafka_keys import KAFKA_KEYS, shown
-from archiver.config.model import ArchiverConfig, item_section_of, section_of
+from archiver.config.model import ArchiverConfig
 from archiver.config.quantities import (
     parse_duration_ms,
     parse_size_bytes,
@@ -21,7 +21,7 @@ from archiver.config.quantities import (
     spell_exact_size,
     spell_time,
 )
-from archiver.config.section import Section
+from archiver.config.section import Section, item_section_of, section_of
 
 _HEAD: Final = ("| key | takes (default) | |", "| --- | --- | --- |")
 Spelled = str | list[str] | list[dict[str, "Spelled"]]

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic.fields import FieldInfo
 
 from archiver.config.quantities import parse_duration_ms, parse_size_bytes, parse_start
 
@@ -38,3 +39,17 @@ class Section(BaseModel):
         populate_by_name=True,
         allow_inf_nan=False,
     )
+
+
+def section_of(info: FieldInfo) -> type[Section] | None:
+    """Return the model of a field that is a section; None for one that has a value."""
+    return _as_section(info.annotation)
+
+
+def item_section_of(info: FieldInfo) -> type[Section] | None:
+    """Return the model of the items of a field that is a list of sections; None for any other."""
+    return _as_section(get_args(info.annotation)[0]) if get_origin(info.annotation) is tuple else None
+
+
+def _as_section(kind: object) -> type[Section] | None:
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
