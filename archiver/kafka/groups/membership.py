@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.config import model as config
-from archiver.errors import ArchiverError, KafkaError
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.kafka.brokers.codes import NOT_LET_IN, client_error
 from archiver.kafka.groups.group import GroupSettings, Hint, MembershipCounters, Owner, hint_of
@@ -403,6 +403,7 @@ class Membership:
             if is_listed and (group.state is ConsumerGroupState.STABLE or not is_classic):
                 self._admit()
             elif is_classic:
+                self._replace_if_lost(is_listed)
                 what = "group %s has not let us in yet: its state is %s, with %s, %s of them this one"
                 members = spell_count(len(group.members), "member")
                 log.info(what, name, group.state.name, members, "one" if is_listed else "none")
@@ -410,6 +411,14 @@ class Membership:
                 hint = "backup.group-protocol: consumer needs brokers from 4.0 that have it enabled"
                 self._refuse(KafkaError(f"group {name} does not let us in, and does not say why; {hint}"))
         self._asked_at_s = self._clock()
+
+    def _replace_if_lost(self, is_listed: bool) -> None:
+        """Raise an error if brokers answer, and our consumer does not join again. A broker that stops may tell of no broker: librdkafka
+        then forgets the last one that it knew, and looks for none.
+        """
+        is_refused = self._error is not None and not self._error.retriable
+        if self._unsure and not is_listed and not is_refused:
+            raise KafkaTemporaryError(f"group {self._group.group}: its consumer does not come back, and is replaced")
 
 
 class _LibrdkafkaLog:

@@ -191,3 +191,19 @@ def test_without_topics_and_until_the_next_assignment_it_is_no_member(start: Sta
     assert (script.membership.is_member, script.membership.error) == (False, None)
     script.assign(0)
     assert script.membership.is_member
+
+
+def test_a_consumer_that_does_not_come_back_is_replaced(start: Start) -> None:
+    """Not while the brokers list it: then others are waited for."""
+    script = start()
+    script.assign(0, 1)
+    script.listed, script.state = ["me"], ConsumerGroupState.PREPARING_REBALANCING
+    script.lose(0, 1)
+    script.until_asked()
+    assert (script.consumers, script.membership.counters.restarts) == (1, 0)
+    script.listed = ["another"]
+    until(lambda: script.consumers >= 2, "it is replaced")
+    script.listed = ["me"]
+    script.assign(0, 1)
+    assert script.membership.is_member
+    assert script.events == ["gained 2", "lost 2", "gained 2"]
