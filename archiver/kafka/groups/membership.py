@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from archiver.config import model as config
-from archiver.errors import ArchiverError, KafkaError
+from archiver.errors import ArchiverError, KafkaError, KafkaTemporaryError
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.kafka.brokers.codes import NOT_LET_IN, client_error
 from archiver.kafka.groups.group import GroupSettings, Hint, MembershipCounters, Owner, hint_of
@@ -82,6 +82,9 @@ class Membership:
         self._serving = False
         self._out_since_s: float | None = clock()  # since when the group has refused us; None: it has accepted us
         self._asked_at_s = 0.0
+        self._is_missed = (
+            False  # brokers have answered since we lost partitions, and this consumer was not in the group
+        )
         self._complaint: tuple[ClientError, float] | None = None  # the last one of the coordinator, and when
         self._delivered = False
 
@@ -178,7 +181,10 @@ class Membership:
         finally:
             self._serving = False
             self._held.clear()
-            consumer.close()
+            if self._is_missed:  # closing waits for minutes, for commits that it cannot send
+                threading.Thread(target=consumer.close, daemon=True).start()
+            else:
+                consumer.close()
 
     def _serve(self, consumer: Consumer) -> None:
         """Be a member until no topics are left or we leave. Both end by closing the consumer: unsubscribed, librdkafka 2.16
@@ -374,7 +380,7 @@ class Membership:
         self._fall_out()
 
     def _fall_out(self) -> None:
-        self._asked_at_s = self._clock()
+        self._asked_at_s, self._is_missed = self._clock(), False
         if self._out_since_s is None:
             self._out_since_s = self._asked_at_s
 
@@ -396,6 +402,7 @@ class Membership:
         try:
             group = admin.describe_consumer_groups([name], request_timeout=_ADMIN_TIMEOUT_S)[name].result()
         except KafkaException as error:
+            self._is_missed = False
             if not is_classic:  # else librdkafka reports it
                 self._take_error(error.args[0])
         else:
@@ -403,13 +410,20 @@ class Membership:
             if is_listed and (group.state is ConsumerGroupState.STABLE or not is_classic):
                 self._admit()
             elif is_classic:
-                what = "group %s has not let us in yet: its state is %s, with %s, %s of them this one"
-                members = spell_count(len(group.members), "member")
-                log.info(what, name, group.state.name, members, "one" if is_listed else "none")
+                self._replace_if_missing(is_listed)
             elif self._error is None:
                 hint = "backup.group-protocol: consumer needs brokers from 4.0 that have it enabled"
                 self._refuse(KafkaError(f"group {name} does not let us in, and does not say why; {hint}"))
         self._asked_at_s = self._clock()
+
+    def _replace_if_missing(self, is_listed: bool) -> None:
+        """Raise an error if brokers have answered twice, and our consumer has not joined again. A broker that stops may tell of no
+        broker: librdkafka then forgets the last one that it knew, and looks for none.
+        """
+        is_refused = self._error is not None and not self._error.retriable
+        was_missed, self._is_missed = self._is_missed, bool(self._unsure) and not is_listed and not is_refused
+        if was_missed and self._is_missed:
+            raise KafkaTemporaryError(f"group {self._group.group}: its consumer does not come back, and is replaced")
 
 
 class _LibrdkafkaLog:

@@ -37,6 +37,8 @@ class Scripted:
         self._properties: dict[str, Any] = {}
         self._calls: dict[str, Callable[..., None]] = {}
         self.consumers = 0
+        self.may_close = threading.Event()
+        self.may_close.set()
         group = GroupSettings(group="g", protocol=GroupProtocol.CLASSIC, session_timeout_ms=6000, refresh_ms=1000)
         settings = KafkaSettings.parse({"bootstrap.servers": "127.0.0.1:9"})
         self.membership = Membership(settings, group, self, retry_s=0.01, admission_s=0.0)
@@ -96,7 +98,9 @@ class Scripted:
     def incremental_assign(self, partitions: list[ClientPartition]) -> None: ...
     def incremental_unassign(self, partitions: list[ClientPartition]) -> None: ...
     def pause(self, partitions: list[ClientPartition]) -> None: ...
-    def close(self) -> None: ...
+
+    def close(self) -> None:
+        assert self.may_close.wait(PATIENCE_S)
 
     # --- the client that asks about the group
 
@@ -191,3 +195,21 @@ def test_without_topics_and_until_the_next_assignment_it_is_no_member(start: Sta
     assert (script.membership.is_member, script.membership.error) == (False, None)
     script.assign(0)
     assert script.membership.is_member
+
+
+def test_a_consumer_that_does_not_come_back_is_replaced(start: Start) -> None:
+    """Not while the brokers list it: then others are waited for. Closing it may take long."""
+    script = start()
+    script.assign(0, 1)
+    script.listed, script.state = ["me"], ConsumerGroupState.PREPARING_REBALANCING
+    script.lose(0, 1)
+    script.until_asked()
+    assert (script.consumers, script.membership.counters.restarts) == (1, 0)
+    script.may_close.clear()
+    script.listed = ["another"]
+    until(lambda: script.consumers >= 2, "it is replaced")
+    script.listed = ["me"]
+    script.may_close.set()
+    script.assign(0, 1)
+    assert script.membership.is_member
+    assert script.events == ["gained 2", "lost 2", "gained 2"]
