@@ -62,7 +62,7 @@ def test_each_command_does_its_work(broker_41: Broker, topic: str, site: Archive
     data = data_in((site.folder / "report.html").read_text(encoding="utf-8"))
     assert [(one["kind"], one["outcome"]) for one in data["status"]["runs"]] == [("until-end", "done")]
     (shown,) = [one for one in data["topics"] if one["topic"] == topic]
-    assert [(part["records"], part["next"]) for part in shown["partitions"]] == [(100, 100)]
+    assert [(part["records"], part["next_offset"]) for part in shown["partitions"]] == [(100, 100)]
     assert [one["lag"] for one in data["groups"] if one["group"] == group] == [60]
     site.restore(broker_41.bootstrap, topics=topic, rename=[f"{topic}={topic}.back"], restore_id="mine")
     assert [row["is_finished"] for row in run("restore", "list")["restores"]] == [True]

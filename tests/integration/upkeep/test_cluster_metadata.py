@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from archiver.demo.sandbox import JAVA_OPTIONS
+from archiver.process.machine.jvm_classes import options_to_read
 from tests.conftest import kafka_jars
 from tests.support.brokers import KAFKA_39, Broker
 from tests.support.foreign_reader import keys_in
-from tests.support.kafka_broker import KafkaBroker
+from tests.support.kafka_broker import KafkaBroker, classes_of
 from tests.support.kafka_topics import create_topic, produce_values
 from tests.support.round_trip import ArchiveSite
 from tests.support.zookeeper import KAFKA_28, ZooKeeperBroker
@@ -50,11 +51,20 @@ def guarded(new_module_broker: Any) -> KafkaBroker:  # noqa: ANN401 - a StartBro
 
 def tool(name: str, bootstrap: str, *options: str) -> str:
     """Kafka's own kafka-acls or kafka-configs."""
-    java = ["java", *JAVA_OPTIONS, "-cp", f"{kafka_jars(KAFKA_39)}/*", f"kafka.admin.{name}"]
+    jars = kafka_jars(KAFKA_39)
+    java = ["java", *JAVA_OPTIONS, *options_to_read(classes_of(jars)), "-cp", f"{jars}/*", f"kafka.admin.{name}"]
     command = [*java, "--bootstrap-server", bootstrap, *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def change_acls(bootstrap: str, words: str) -> None:
+    tool("AclCommand", bootstrap, *words.split())
+
+
+def set_config(bootstrap: str, value: str, words: str) -> None:
+    tool("ConfigCommand", bootstrap, "--alter", "--add-config", value, *words.split())
 
 
 def acls(bootstrap: str) -> set[tuple[str, ...]]:
@@ -83,45 +93,22 @@ DEFAULTS = ("--entity-type", "brokers", "--entity-default")
 
 
 def fill(broker: KafkaBroker) -> None:
-    def set_to(value: str, *entities: str) -> None:
-        tool("ConfigCommand", broker.bootstrap, "--alter", "--add-config", value, *entities)
-
-    allow, deny = "--allow-principal", "--deny-principal"
+    there = broker.bootstrap
+    change_acls(there, "--add --allow-principal User:alice --deny-principal User:* --operation Read --topic orders")
     tool(
-        "AclCommand",
-        broker.bootstrap,
-        "--add",
-        allow,
-        "User:alice",
-        deny,
-        "User:*",
-        "--operation",
-        "Read",
-        "--topic",
-        "orders",
-    )
-    tool(
-        "AclCommand", broker.bootstrap, "--add", allow, "User:Jörg von A", "--allow-host", "10.0.0.1",
+        "AclCommand", there, "--add", "--allow-principal", "User:Jörg von A", "--allow-host", "10.0.0.1",
         "--operation", "All", "--topic", "pay-", "--group", "g", "--transactional-id", "*", "--cluster",
         "--resource-pattern-type", "prefixed",
     )  # fmt: skip
-    set_to("consumer_byte_rate=1024", "--entity-type", "users", "--entity-default")
-    set_to("consumer_byte_rate=2048", "--entity-type", "users", "--entity-name", "alice")
-    set_to(
-        "request_percentage=12.5",
-        "--entity-type",
-        "users",
-        "--entity-name",
-        "alice",
-        "--entity-type",
-        "clients",
-        "--entity-default",
-    )
-    set_to("producer_byte_rate=7", "--entity-type", "clients", "--entity-name", "app")
-    set_to("connection_creation_rate=9", "--entity-type", "ips", "--entity-name", "127.0.0.9")
-    set_to("SCRAM-SHA-256=[iterations=4096,password=hunter2]", "--entity-type", "users", "--entity-name", "bob")
-    set_to("log.retention.ms=86400000,plugin.secret=hunter2", *DEFAULTS)
-    set_to("log.cleaner.threads=2", "--entity-type", "brokers", "--entity-name", "1")
+    set_config(there, "consumer_byte_rate=1024", "--entity-type users --entity-default")
+    set_config(there, "consumer_byte_rate=2048", "--entity-type users --entity-name alice")
+    of_alice = "--entity-type users --entity-name alice --entity-type clients --entity-default"
+    set_config(there, "request_percentage=12.5", of_alice)
+    set_config(there, "producer_byte_rate=7", "--entity-type clients --entity-name app")
+    set_config(there, "connection_creation_rate=9", "--entity-type ips --entity-name 127.0.0.9")
+    set_config(there, "SCRAM-SHA-256=[iterations=4096,password=hunter2]", "--entity-type users --entity-name bob")
+    set_config(there, "log.retention.ms=86400000,plugin.secret=hunter2", " ".join(DEFAULTS))
+    set_config(there, "log.cleaner.threads=2", "--entity-type brokers --entity-name 1")
     create_topic(broker.bootstrap, "orders", 1, {"retention.ms": "-1"})
     produce_values(broker.bootstrap, "orders", [b"one"])
 
@@ -155,20 +142,7 @@ def compared(site: ArchiveSite, way: str, exit_code: int, *options: str) -> tupl
     return found, done.stderr
 
 
-def test_apply_adds_what_the_target_lacks_and_nothing_else(
-    source: ZooKeeperBroker, guarded: KafkaBroker, archived: ArchiveSite
-) -> None:
-    tool(
-        "AclCommand",
-        guarded.bootstrap,
-        "--add",
-        "--allow-principal",
-        "User:other",
-        "--topic",
-        "t",
-        "--operation",
-        "Read",
-    )
+def test_what_is_shown_is_what_the_tools_show(source: ZooKeeperBroker, archived: ArchiveSite) -> None:
     rows = shown(archived)
     assert {tuple(row.values()) for row in rows["acls"]} == acls(source.bootstrap)
     assert len(rows["acls"]) == ACLS
@@ -177,8 +151,15 @@ def test_apply_adds_what_the_target_lacks_and_nothing_else(
         tuple(row.values()) for row in rows["broker-configs"]
     }
     assert rows["topic-configs"] == [{"topic": "orders", "config": "retention.ms", "value": "-1"}]
-    before = acls(guarded.bootstrap)
-    create_topic(guarded.bootstrap, "orders", 1)
+
+
+def test_apply_adds_what_the_target_lacks_and_nothing_else(
+    source: ZooKeeperBroker, guarded: KafkaBroker, archived: ArchiveSite
+) -> None:
+    target = guarded.bootstrap
+    change_acls(target, "--add --allow-principal User:other --topic t --operation Read")
+    before = acls(target)
+    create_topic(target, "orders", 1)
 
     planned, said = compared(archived, "diff", 3)
     by_hand = [
@@ -188,50 +169,35 @@ def test_apply_adds_what_the_target_lacks_and_nothing_else(
     ]
     assert sorted(planned["by_hand"], key=str) == sorted(by_hand, key=str)
     assert "brokers do not return passwords" in said
-    assert acls(guarded.bootstrap) == before
+    assert acls(target) == before
     added, _ = compared(archived, "apply", 3)
     assert added["added"] == planned["added"]
-
-    assert acls(guarded.bootstrap) == before | acls(source.bootstrap)
-    for entities in QUOTAS:
-        wanted = without_users(configs(source.bootstrap, *entities))
-        assert wanted
-        assert without_users(configs(guarded.bootstrap, *entities)) == wanted
-    (line,) = [line for line in configs(guarded.bootstrap, *DEFAULTS) if "retention" in line]
-    assert "log.retention.ms=86400000" in line
-    assert not [line for line in configs(guarded.bootstrap, *DEFAULTS) if "plugin" in line]
+    assert_added(source, guarded, before)
 
     # As a run would go on that was killed behind some of its effects.
-    tool(
-        "AclCommand",
-        guarded.bootstrap,
-        "--remove",
-        "--force",
-        "--allow-principal",
-        "User:alice",
-        "--topic",
-        "orders",
-        "--operation",
-        "Read",
-    )
-    tool(
-        "ConfigCommand",
-        guarded.bootstrap,
-        "--alter",
-        "--add-config",
-        "producer_byte_rate=8",
-        *QUOTAS[2],
-        "--entity-name",
-        "app",
-    )
+    change_acls(target, "--remove --force --allow-principal User:alice --topic orders --operation Read")
+    set_config(target, "producer_byte_rate=8", "--entity-type clients --entity-name app")
     again, _ = compared(archived, "apply", 3)
     assert again["added"] == [["acls", "ALLOW", "User:alice", "*", "READ", "TOPIC", "orders", "LITERAL"]]
     assert again["differs"] == [["quotas", '{"client-id": "app"}', "producer_byte_rate", "7.0"]]
     assert [row for row in again["extra"] if row[0] == "acls"] == [
         ["acls", "ALLOW", "User:other", "*", "READ", "TOPIC", "t", "LITERAL"]
     ]
-    assert "producer_byte_rate=8.0" in "".join(configs(guarded.bootstrap, *QUOTAS[2]))
+    assert "producer_byte_rate=8.0" in "".join(configs(target, *QUOTAS[2]))
     assert "added" not in compared(archived, "apply", 3)[0]
+
+
+def assert_added(source: ZooKeeperBroker, guarded: KafkaBroker, before: set[tuple[str, ...]]) -> None:
+    """The target has what it had, and by Kafka's own tools all that can be added of the source."""
+    assert acls(guarded.bootstrap) == before | acls(source.bootstrap)
+    for entities in QUOTAS:
+        wanted = without_users(configs(source.bootstrap, *entities))
+        assert wanted
+        assert without_users(configs(guarded.bootstrap, *entities)) == wanted
+    defaults = configs(guarded.bootstrap, *DEFAULTS)
+    (line,) = [line for line in defaults if "retention" in line]
+    assert "log.retention.ms=86400000" in line
+    assert not [line for line in defaults if "plugin" in line]
 
 
 def without_users(lines: set[str]) -> set[str]:
@@ -249,16 +215,7 @@ def test_a_change_makes_one_note(source: ZooKeeperBroker, archived: ArchiveSite)
     time.sleep(1.1)  # the store's clock has whole seconds
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     time.sleep(1.1)
-    tool(
-        "ConfigCommand",
-        source.bootstrap,
-        "--alter",
-        "--add-config",
-        "producer_byte_rate=5",
-        *QUOTAS[2],
-        "--entity-name",
-        "late",
-    )
+    set_config(source.bootstrap, "producer_byte_rate=5", "--entity-type clients --entity-name late")
     back_up(archived)
     assert [key for key in keys_in(archived.bucket, PREFIX) if key not in noted] == [f"{PREFIX}quotas/000001.json"]
     assert len(shown(archived, "--part", "quotas")["quotas"]) == len(before["quotas"]) + 1
