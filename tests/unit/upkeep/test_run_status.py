@@ -14,7 +14,6 @@ from archiver.archive.format.layout import Layout
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.run_notes import Outcome, RunKind, RunNote, put_run_note
 from archiver.cli.main import main
-from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind, ObjectStore
 from archiver.upkeep.run_status import RunStatus, read_status
 from tests.support.memory_store import FIRST_MOMENT, MemoryStore
@@ -184,12 +183,15 @@ def test_unfinished_restores_are_named_and_not_late(world: World) -> None:
     assert status.late == []
 
 
-def test_a_damaged_note_is_named(world: World) -> None:
+@pytest.mark.parametrize("kind", [RunKind.BACKUP, RunKind.VERIFY])
+def test_a_damaged_note_is_named_and_hides_no_other_one(world: World, kind: RunKind) -> None:
     world.beat(0)
-    key = next(iter(world.store.objects))
+    world.put(0, RunKind.VERIFY, Outcome.DONE)
+    (key,) = (one for one in world.store.objects if f"/{kind}/" in one)
     world.store.objects[key] = replace(world.store.objects[key], body=b"{}")
-    with pytest.raises(CorruptSegmentError, match=f"{key}: not a control fact"):
-        world.status(0)
+    found = world.status(0)
+    assert [line.partition(":")[0] for line in found.late] == [key]
+    assert {one.kind for one in found.kinds if one.notes} == {RunKind.BACKUP, RunKind.VERIFY} - {kind}
 
 
 def test_one_listing_and_five_reads_answer(
