@@ -127,7 +127,8 @@ def _moment(at_ms: int | None) -> str | None:
 
 def status_lines(row: Mapping[str, Any]) -> Iterator[str]:
     runs = row["runs"]
-    cells = [["" if one[name] is None else one[name] for name in _COLUMNS.values()] for one in runs]
+    shown = [{**one, "outcome": "silent"} if one["processes"] == 0 else one for one in runs]  # no process puts notes
+    cells = [["" if one[name] is None else one[name] for name in _COLUMNS.values()] for one in shown]
     if runs:
         yield from table_lines(list(_COLUMNS), cells)
     if row["durable_through"]:

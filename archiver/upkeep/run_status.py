@@ -167,7 +167,7 @@ def _service(
         last=newest,
         last_success_ms=newest.put_ms,
         next_ms=min(due, default=None),
-        alive=len(read) if is_alive else 0,
+        alive=max(1, len(read)) if is_alive else 0,  # its note may be damaged
         durable_through_ms=durable_ms,
         partitions=partitions,
         notes=read,

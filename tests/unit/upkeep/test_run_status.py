@@ -14,6 +14,7 @@ from archiver.archive.format.layout import Layout
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.run_notes import Outcome, RunKind, RunNote, put_run_note
 from archiver.cli.main import main
+from archiver.cli.status import status_lines, status_row
 from archiver.store.port import ObjectKind, ObjectStore
 from archiver.upkeep.run_status import RunStatus, read_status
 from tests.support.memory_store import FIRST_MOMENT, MemoryStore
@@ -90,6 +91,13 @@ def test_a_dead_backup_is_late_after_the_largest_age(world: World) -> None:
     assert world.status(HOUR_MS - MINUTE_MS).late == []
     (line,) = world.status(HOUR_MS + MINUTE_MS).late
     assert line == "backup: put its last note 2026-01-01T00:00:00.000Z, 1 h 1 min ago; start it again"
+
+
+@pytest.mark.parametrize(("at_ms", "state"), [(3 * MINUTE_MS, "running"), (4 * MINUTE_MS, "silent")])
+def test_a_backup_whose_notes_have_ended_is_not_shown_as_running(world: World, at_ms: int, state: str) -> None:
+    world.beat(0)
+    line = next(one for one in status_lines(status_row(world.status(at_ms), None)) if one.startswith("backup"))
+    assert line.split()[2] == state
 
 
 def test_a_backup_that_is_behind_is_late_with_its_problems(world: World) -> None:
