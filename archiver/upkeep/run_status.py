@@ -67,7 +67,7 @@ class RunStatus:
 def read_status(archive: Archive, now_ms: int, max_ages_ms: Mapping[str, int]) -> RunStatus:
     """Read the notes of runs by one listing and at most five reads; more if more processes run. A damaged note hides no other one.
 
-    `max_ages_ms`: the largest age of the last success by kind; "": of a backup's oldest unwritten record. `now_ms`: this machine's time.
+    `max_ages_ms`: the largest age of the last success by kind; "": of a backup's oldest unwritten record, by default an hour. `now_ms`: this machine's time.
     """
     listed = list_runs(archive)
     now_ms = max([now_ms, *(one.put_ms for one in listed)])
@@ -78,7 +78,10 @@ def read_status(archive: Archive, now_ms: int, max_ages_ms: Mapping[str, int]) -
     read = list(side_by_side(_MOST_READ, partial(_read, archive), chosen, "run"))
     notes = {one: note for one, note in zip(chosen, read, strict=True) if isinstance(note, RunNote)}
     damaged = [f"{note}; delete this note" for note in read if isinstance(note, NotWholeError)]
-    kinds = [_status_of(kind, by_kind[kind], notes, now_ms, max_ages_ms) for kind in RunKind if kind in by_kind]
+    ages_ms = dict(max_ages_ms)
+    if "" in ages_ms and RunKind.BACKUP not in by_kind:  # a schedule is the only backup
+        ages_ms.setdefault(RunKind.UNTIL_END, ages_ms[""])
+    kinds = [_status_of(kind, by_kind[kind], notes, now_ms, ages_ms) for kind in RunKind if kind in by_kind]
     newest = {one.name: one for one in by_kind[RunKind.RESTORE]}
     unfinished = [name for name, one in newest.items() if one.outcome is not Outcome.DONE]
     missing = [kind for kind in RunKind if kind in max_ages_ms and not by_kind[kind]]
@@ -116,7 +119,7 @@ def _status_of(
 ) -> KindStatus:
     read = [notes[one] for one in listed if one in notes]
     if kind.is_service:
-        return _service(kind, listed, read, now_ms, max_ages_ms.get(kind, max_ages_ms[""]))
+        return _service(kind, listed, read, now_ms, max_ages_ms.get(kind, max_ages_ms.get("", _HOUR_MS)))
     last, done = listed[-1], [one.put_ms for one in listed if one.outcome is Outcome.DONE]
     gap_ms = done[-1] - done[-2] if len(done) > 1 else 0
     limit_ms = max_ages_ms.get(kind, 2 * max(gap_ms, _SCHEDULED_MS) if gap_ms else LARGEST)

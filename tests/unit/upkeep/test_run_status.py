@@ -147,6 +147,17 @@ def test_a_cron_job_is_late_after_twice_its_interval(world: World) -> None:
     assert world.status(4 * DAY_MS + MINUTE_MS, {**AGES, "retention": 9 * DAY_MS}).late == []
 
 
+@pytest.mark.parametrize(("ages", "has_service", "late"), [({}, False, 0), (AGES, False, 1), (AGES, True, 0)])
+def test_the_age_of_a_backup_counts_for_a_schedule_without_a_service(
+    world: World, ages: Mapping[str, int], has_service: bool, late: int
+) -> None:
+    """`--max-age 1h` is the most that a backup may be behind, also if a cron job is the backup."""
+    world.put(0, RunKind.UNTIL_END, Outcome.DONE, durable_through_ms=BEGIN_MS, partitions=6)
+    if has_service:
+        world.beat(2 * HOUR_MS)
+    assert len(world.status(2 * HOUR_MS, ages).late) == late
+
+
 def test_a_deleted_success_of_a_cron_job_is_late(world: World) -> None:
     of_cron(world, 3)
     world.put(3 * DAY_MS - 1000, RunKind.RETENTION, Outcome.FAILED)
