@@ -72,7 +72,7 @@ def _run_job(run: Run, name: str, kind: str, options: argparse.Namespace) -> int
     if path is not None:
         from archiver.process.output.job_metrics import check_metrics_file
 
-        check_metrics_file(path)
+        check_metrics_file(path, name)
     options.job = job = Job(path, name, kind)
     try:
         exit_code = run(options)

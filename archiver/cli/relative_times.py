@@ -7,6 +7,7 @@ from typing import Final
 
 _OPTIONS: Final = frozenset({"--from", "--until", "--since", "--as-of", "--now"})
 _RELATIVE: Final = re.compile(r"-(\d{1,9}(?:\.\d{1,9})?(?:ms|s|min|h|d|w))", re.ASCII)
+_LIKE_ONE: Final = re.compile(r"-\d\S*[a-zA-Z]\S*", re.ASCII)
 
 
 def resolve_times(typed: Sequence[str], clock_s: Callable[[], float] = time.time) -> list[str]:  # noqa: TID251 - the clock
@@ -17,7 +18,10 @@ def resolve_times(typed: Sequence[str], clock_s: Callable[[], float] = time.time
         name, _, value = (f"{found[-1]}={word}" if is_value else word).partition("=")
         match = _RELATIVE.fullmatch(value) if name in _OPTIONS else None
         if match is None:
-            found.append(word)
+            if is_value and _LIKE_ONE.fullmatch(word):  # the command refuses it, and says what a time is like
+                found[-1] = f"{name}={word}"
+            else:
+                found.append(word)
             continue
         from archiver.config.quantities import parse_duration_ms, spell_time
 

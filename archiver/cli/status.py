@@ -14,7 +14,6 @@ from archiver.process.output.text import spell_count, spell_some
 if TYPE_CHECKING:
     from archiver.upkeep.run_status import KindStatus, RunStatus
 
-_DEFAULT_MS: Final = 3_600_000
 _MOST_NAMED: Final = 10
 _COLUMNS: Final = {
     "run": "kind",
@@ -35,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[KIND=]AGE",
-        help="how far a backup may be behind (default 1h), or how old the last success of a kind of run may be (verify=26h);"
+        help="how far a backup may be behind (default of a service: 1h), or how old the last success of a kind of run may be (verify=26h);"
         " can be repeated. Other jobs are late at twice the time between their last two successes, at least 48h",
     )
     parser.add_argument(
@@ -48,7 +47,7 @@ def parse_ages(texts: Sequence[str]) -> dict[str, int]:
     from archiver.archive.notes.run_notes import RunKind
     from archiver.config.quantities import parse_duration_ms
 
-    ages = {"": _DEFAULT_MS}
+    ages = dict[str, int]()
     for text in texts:
         kind, is_named, age = text.rpartition("=")
         kinds = [str(one) for one in RunKind]
@@ -127,7 +126,8 @@ def _moment(at_ms: int | None) -> str | None:
 
 def status_lines(row: Mapping[str, Any]) -> Iterator[str]:
     runs = row["runs"]
-    cells = [["" if one[name] is None else one[name] for name in _COLUMNS.values()] for one in runs]
+    shown = [{**one, "outcome": "silent"} if one["processes"] == 0 else one for one in runs]  # no process puts notes
+    cells = [["" if one[name] is None else one[name] for name in _COLUMNS.values()] for one in shown]
     if runs:
         yield from table_lines(list(_COLUMNS), cells)
     if row["durable_through"]:

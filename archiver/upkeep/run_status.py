@@ -9,6 +9,7 @@ from typing import Final
 from archiver.archive.format.handle import Archive
 from archiver.archive.notes.run_notes import ListedRun, Outcome, RunKind, RunNote, list_runs, read_run
 from archiver.config.quantities import spell_time
+from archiver.errors import NotWholeError
 from archiver.process.output.progress import spell_seconds
 from archiver.process.running.workers import side_by_side
 from archiver.process.values.json_values import LARGEST
@@ -42,6 +43,7 @@ class RunStatus:
     kinds: Sequence[KindStatus]
     unfinished: list[str]  # restores
     missing: Sequence[RunKind] = ()
+    damaged: Sequence[str] = ()  # a line for each unreadable note
 
     def of(self, kind: RunKind) -> KindStatus | None:
         return next((one for one in self.kinds if one.kind is kind), None)
@@ -55,7 +57,7 @@ class RunStatus:
     @property
     def late(self) -> list[str]:
         """Return a line for each late kind of run, with the reason."""
-        lines = [one.late for one in self.kinds if one.late]
+        lines = [*self.damaged, *(one.late for one in self.kinds if one.late)]
         if not any(map(self.of, (RunKind.BACKUP, RunKind.UNTIL_END, RunKind.COMPACTED))):
             lines.append("backup: no run has left a note; start `archiver backup` or `archiver backup --until-end`")
         lines += [f"{kind}: no run has left a note, and --max-age {kind}=AGE expects one" for kind in self.missing]
@@ -63,9 +65,9 @@ class RunStatus:
 
 
 def read_status(archive: Archive, now_ms: int, max_ages_ms: Mapping[str, int]) -> RunStatus:
-    """Read the notes of runs by one listing and at most five reads; more if more processes run. Raises NotWholeError.
+    """Read the notes of runs by one listing and at most five reads; more if more processes run. A damaged note hides no other one.
 
-    `max_ages_ms`: the largest age of the last success by kind; "": of a backup's oldest unwritten record. `now_ms`: this machine's time.
+    `max_ages_ms`: the largest age of the last success by kind; "": of a backup's oldest unwritten record, by default an hour. `now_ms`: this machine's time.
     """
     listed = list_runs(archive)
     now_ms = max([now_ms, *(one.put_ms for one in listed)])
@@ -73,13 +75,24 @@ def read_status(archive: Archive, now_ms: int, max_ages_ms: Mapping[str, int]) -
     for one in listed:
         by_kind[one.kind].append(one)
     chosen = _chosen(by_kind, now_ms)
-    read = side_by_side(_MOST_READ, partial(read_run, archive), chosen, "run")
-    notes = dict(zip(chosen, read, strict=True))
-    kinds = [_status_of(kind, by_kind[kind], notes, now_ms, max_ages_ms) for kind in RunKind if kind in by_kind]
+    read = list(side_by_side(_MOST_READ, partial(_read, archive), chosen, "run"))
+    notes = {one: note for one, note in zip(chosen, read, strict=True) if isinstance(note, RunNote)}
+    damaged = [f"{note}; delete this note" for note in read if isinstance(note, NotWholeError)]
+    ages_ms = dict(max_ages_ms)
+    if "" in ages_ms and RunKind.BACKUP not in by_kind:  # a schedule is the only backup
+        ages_ms.setdefault(RunKind.UNTIL_END, ages_ms[""])
+    kinds = [_status_of(kind, by_kind[kind], notes, now_ms, ages_ms) for kind in RunKind if kind in by_kind]
     newest = {one.name: one for one in by_kind[RunKind.RESTORE]}
     unfinished = [name for name, one in newest.items() if one.outcome is not Outcome.DONE]
     missing = [kind for kind in RunKind if kind in max_ages_ms and not by_kind[kind]]
-    return RunStatus(now_ms=now_ms, kinds=kinds, unfinished=unfinished, missing=missing)
+    return RunStatus(now_ms=now_ms, kinds=kinds, unfinished=unfinished, missing=missing, damaged=damaged)
+
+
+def _read(archive: Archive, listed: ListedRun) -> RunNote | NotWholeError:
+    try:
+        return read_run(archive, listed)
+    except NotWholeError as error:
+        return error
 
 
 def _is_alive(run: ListedRun, now_ms: int) -> bool:
@@ -106,7 +119,7 @@ def _status_of(
 ) -> KindStatus:
     read = [notes[one] for one in listed if one in notes]
     if kind.is_service:
-        return _service(kind, listed, read, now_ms, max_ages_ms.get(kind, max_ages_ms[""]))
+        return _service(kind, listed, read, now_ms, max_ages_ms.get(kind, max_ages_ms.get("", _HOUR_MS)))
     last, done = listed[-1], [one.put_ms for one in listed if one.outcome is Outcome.DONE]
     gap_ms = done[-1] - done[-2] if len(done) > 1 else 0
     limit_ms = max_ages_ms.get(kind, 2 * max(gap_ms, _SCHEDULED_MS) if gap_ms else LARGEST)
@@ -147,7 +160,7 @@ def _service(
         why = f"put its last note {spell_time(newest.put_ms)}, {spell_seconds(silent_ms / 1000)} ago; start it again"
     elif durable_ms is not None and now_ms - durable_ms > limit_ms:
         why = f"is {spell_seconds((now_ms - durable_ms) / 1000)} behind{_because(read)}"
-    elif all(one.took_ms > limit_ms for one in read):  # none of them has just begun
+    elif read and all(one.took_ms > limit_ms for one in read):  # none of them has just begun
         if not partitions:
             why = f"has no partition{_because(read)}"
         elif durable_ms is None and kind is RunKind.BACKUP:
@@ -157,7 +170,7 @@ def _service(
         last=newest,
         last_success_ms=newest.put_ms,
         next_ms=min(due, default=None),
-        alive=len(read) if is_alive else 0,
+        alive=max(1, len(read)) if is_alive else 0,  # its note may be damaged
         durable_through_ms=durable_ms,
         partitions=partitions,
         notes=read,

@@ -56,7 +56,7 @@ class Sample:
             return cls(count=int(part[2]), number=int(part[1]))
         if percent is not None and float(percent[1]):
             return cls(count=math.ceil(100 / float(percent[1])))
-        size = 0 if "/" in text or "%" in text else parse_size_bytes(text)
+        size = 0 if text.isdecimal() or "/" in text or "%" in text else parse_size_bytes(text)
         if not size:
             raise ValueError("is no part; give one such as 5%, 3/30 or 50GiB, of at most 100,000 parts")
         return cls(size=size)

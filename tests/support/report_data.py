@@ -72,6 +72,7 @@ def _status(extra: str) -> dict[str, Any]:
         "working": False,
         "durable_through": "2026-09-21T14:12:00Z",
         "runs": [row | {"kind": "backup"}, row | late],
+        "late": [late["late"]],
         "unfinished_restores": [f"mine{extra}"],
         "topics_gone": [f"old{extra}"],
         "holds": [f"audit{extra}"],

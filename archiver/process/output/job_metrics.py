@@ -26,10 +26,15 @@ SECONDS: Final = Declared("archiver_job_duration_seconds", "gauge", "How long th
 JOB_METRICS: Final = (LAST_RUN, LAST_SUCCESS, EXIT_CODE, SECONDS)
 
 
-def check_metrics_file(path: Path) -> None:
-    """Raise UsageError if the folder of the metrics file does not exist."""
+def check_metrics_file(path: Path, kind: str) -> None:
+    """Raise UsageError if the file cannot be written, or has the metrics of another job, whose alerts would end."""
     if not path.absolute().parent.is_dir():
         raise UsageError(f"--metrics-file {path}: there is no folder {path.absolute().parent}")
+    if path.is_dir():
+        raise UsageError(f"--metrics-file {path}: is a folder; name a file *.prom in it")
+    others = sorted(_values(path, LAST_RUN).keys() - {kind})
+    if others:
+        raise UsageError(f"--metrics-file {path}: has the metrics of {others[0]}; give each job a file of its own")
 
 
 def write_metrics_file(path: Path, families: Sequence[Metric]) -> None:
@@ -44,19 +49,19 @@ def write_metrics_file(path: Path, families: Sequence[Metric]) -> None:
 
 def job_families(path: Path, kind: str, *, now_s: float, seconds: float, exit_code: int) -> list[Metric]:
     """Return the metrics of a run. After a failure, the last success is that of the present file."""
-    success_s = now_s if exit_code == 0 else _last_success(path, kind)
+    success_s = now_s if exit_code == 0 else _values(path, LAST_SUCCESS).get(kind)
     values = {LAST_RUN: now_s, LAST_SUCCESS: success_s, EXIT_CODE: exit_code, SECONDS: round(seconds, 3)}
     return [family_of(one, {(kind,): value} if value is not None else {}) for one, value in values.items()]
 
 
-def _last_success(path: Path, kind: str) -> float | None:
-    """Return the last success in a file of this module; None: unknown."""
+def _values(path: Path, wanted: Declared) -> dict[str, float]:
+    """Return the values of a metric by kind of job, in a file of this module; none if it cannot be read."""
     try:
         families = list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
-        return None
-    samples = [sample for family in families if family.name == LAST_SUCCESS.name for sample in family.samples]
-    return next((sample.value for sample in samples if sample.labels.get("kind") == kind), None)
+        return {}
+    samples = [sample for family in families if family.name == wanted.name for sample in family.samples]
+    return {sample.labels["kind"]: sample.value for sample in samples if "kind" in sample.labels}
 
 
 @dataclass(frozen=True, eq=False)

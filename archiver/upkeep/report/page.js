@@ -187,7 +187,9 @@
   function drawStatus(status) {
     table("runs", ["run", "last success", "state", "archived until", "#partitions", "next", "late"], status.runs.map((one) => [
       one.kind, stamp(one.last_success) || "never", one.outcome, stamp(one.durable_through), one.partitions === null ? "" : count(one.partitions), stamp(one.next), el("span", { className: "bad" }, one.late || "")]));
-    const notes = [["unfinished restores", status.unfinished_restores], ["Kafka no longer has", status.topics_gone], ["holds at the last sweep", status.holds || []]];
+    const others = status.late.filter((line) => !status.runs.some((one) => one.late === line)); // of no row of the table
+    if (others.length) by("runs").hidden = false;
+    const notes = [["late", others], ["unfinished restores", status.unfinished_restores], ["Kafka no longer has", status.topics_gone], ["holds at the last sweep", status.holds || []]];
     by("runs").querySelector(".note").append(notes.filter(([, names]) => names.length).map(([what, names]) => `${what}: ${names.join(", ")}`).join("; "));
   }
   function drawRest() {

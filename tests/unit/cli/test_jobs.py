@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from archiver.cli.commands import build_parser
 from archiver.cli.jobs import add_job
-from archiver.errors import ArchiverError
+from archiver.errors import ArchiverError, UsageError
 from tests.support.metrics_tables import PAGE
 
 OF_JOBS = PAGE.read_text(encoding="utf-8").partition("## Of jobs")[2].partition("\n## ")[0]
@@ -62,3 +62,17 @@ def test_a_written_file_has_the_metrics_of_the_page(tmp_path: Path) -> None:
     assert failed["archiver_job_exit_code"] == {"groups fold": 1}
     success = "archiver_job_last_success_timestamp_seconds"
     assert failed[success] == found[success]
+
+
+def test_a_file_of_another_job_is_refused(tmp_path: Path) -> None:
+    """Its series would vanish, and with them the alert on the age of its last success."""
+    path = tmp_path / "job.prom"
+    written(path, 0)
+    before = path.read_bytes()
+    parser = argparse.ArgumentParser(prog="archiver copy")
+    add_job(parser, lambda _: 0)
+    for file, why in ((path, "has the metrics of groups fold"), (tmp_path, "is a folder")):
+        options = parser.parse_args(["--metrics-file", str(file)])
+        with pytest.raises(UsageError, match=why):
+            options.command(options)
+    assert path.read_bytes() == before

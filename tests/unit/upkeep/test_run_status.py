@@ -14,7 +14,7 @@ from archiver.archive.format.layout import Layout
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.run_notes import Outcome, RunKind, RunNote, put_run_note
 from archiver.cli.main import main
-from archiver.errors import CorruptSegmentError
+from archiver.cli.status import status_lines, status_row
 from archiver.store.port import ObjectKind, ObjectStore
 from archiver.upkeep.run_status import RunStatus, read_status
 from tests.support.memory_store import FIRST_MOMENT, MemoryStore
@@ -93,6 +93,13 @@ def test_a_dead_backup_is_late_after_the_largest_age(world: World) -> None:
     assert line == "backup: put its last note 2026-01-01T00:00:00.000Z, 1 h 1 min ago; start it again"
 
 
+@pytest.mark.parametrize(("at_ms", "state"), [(3 * MINUTE_MS, "running"), (4 * MINUTE_MS, "silent")])
+def test_a_backup_whose_notes_have_ended_is_not_shown_as_running(world: World, at_ms: int, state: str) -> None:
+    world.beat(0)
+    line = next(one for one in status_lines(status_row(world.status(at_ms), None)) if one.startswith("backup"))
+    assert line.split()[2] == state
+
+
 def test_a_backup_that_is_behind_is_late_with_its_problems(world: World) -> None:
     world.beat(DAY_MS, behind_ms=2 * HOUR_MS, problems=("cannot reach Kafka",))
     assert world.status(DAY_MS).late == ["backup: is 2 h 0 min behind: cannot reach Kafka"]
@@ -140,6 +147,17 @@ def test_a_cron_job_is_late_after_twice_its_interval(world: World) -> None:
     assert world.status(4 * DAY_MS + MINUTE_MS, {**AGES, "retention": 9 * DAY_MS}).late == []
 
 
+@pytest.mark.parametrize(("ages", "has_service", "late"), [({}, False, 0), (AGES, False, 1), (AGES, True, 0)])
+def test_the_age_of_a_backup_counts_for_a_schedule_without_a_service(
+    world: World, ages: Mapping[str, int], has_service: bool, late: int
+) -> None:
+    """`--max-age 1h` is the most that a backup may be behind, also if a cron job is the backup."""
+    world.put(0, RunKind.UNTIL_END, Outcome.DONE, durable_through_ms=BEGIN_MS, partitions=6)
+    if has_service:
+        world.beat(2 * HOUR_MS)
+    assert len(world.status(2 * HOUR_MS, ages).late) == late
+
+
 def test_a_deleted_success_of_a_cron_job_is_late(world: World) -> None:
     of_cron(world, 3)
     world.put(3 * DAY_MS - 1000, RunKind.RETENTION, Outcome.FAILED)
@@ -184,12 +202,15 @@ def test_unfinished_restores_are_named_and_not_late(world: World) -> None:
     assert status.late == []
 
 
-def test_a_damaged_note_is_named(world: World) -> None:
+@pytest.mark.parametrize("kind", [RunKind.BACKUP, RunKind.VERIFY])
+def test_a_damaged_note_is_named_and_hides_no_other_one(world: World, kind: RunKind) -> None:
     world.beat(0)
-    key = next(iter(world.store.objects))
+    world.put(0, RunKind.VERIFY, Outcome.DONE)
+    (key,) = (one for one in world.store.objects if f"/{kind}/" in one)
     world.store.objects[key] = replace(world.store.objects[key], body=b"{}")
-    with pytest.raises(CorruptSegmentError, match=f"{key}: not a control fact"):
-        world.status(0)
+    found = world.status(0)
+    assert [line.partition(":")[0] for line in found.late] == [key]
+    assert {one.kind for one in found.kinds if one.notes} == {RunKind.BACKUP, RunKind.VERIFY} - {kind}
 
 
 def test_one_listing_and_five_reads_answer(

@@ -60,7 +60,7 @@ def test_parts_of_a_percentage_are_no_larger(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0%", "101%", "0/3", "4/3", "0", "0B", "-1%", "1/0", "5 %", "x", "0.0001%", "1/200000"]
+    "text", ["", "5", "0%", "101%", "0/3", "4/3", "0", "0B", "-1%", "1/0", "5 %", "x", "0.0001%", "1/200000"]
 )
 def test_other_samples_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no part|is not like"):

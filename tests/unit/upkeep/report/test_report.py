@@ -203,6 +203,15 @@ def test_a_browser_draws_the_page(partitions: int, a_topic: int, tmp_path: Path)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium (Debian: chromium-headless-shell)")
+def test_a_page_without_any_run_says_why_it_does_not_work(tmp_path: Path) -> None:
+    data = report_data(5)
+    data["status"] |= {"working": False, "runs": [], "late": ["backup: no run has left a note"]}
+    dom = dom_of(page_of(data), tmp_path)
+    assert '<section id="runs">' in dom
+    assert "late: backup: no run has left a note" in dom
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium (Debian: chromium-headless-shell)")
 def test_a_browser_runs_no_script_of_a_name(tmp_path: Path) -> None:
     dom = dom_of(page_of(report_data(5, extra=EVIL)), tmp_path)
     assert 'data-drawn="yes"' in dom

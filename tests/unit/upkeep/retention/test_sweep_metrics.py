@@ -72,10 +72,10 @@ def test_who_reads_sees_a_whole_file_of_one_sweep(tmp_path: Path, monkeypatch: p
 
 
 def test_a_folder_that_is_missing_is_told_before_the_sweep(tmp_path: Path) -> None:
-    check_metrics_file(tmp_path / "sweep.prom")
-    check_metrics_file(Path("sweep.prom"))
+    check_metrics_file(tmp_path / "sweep.prom", "retention")
+    check_metrics_file(Path("sweep.prom"), "retention")
     with pytest.raises(UsageError, match=r"^--metrics-file .*/none/sweep\.prom: there is no folder .*/none$"):
-        check_metrics_file(tmp_path / "none" / "sweep.prom")
+        check_metrics_file(tmp_path / "none" / "sweep.prom", "retention")
 
 
 def test_a_failed_run_keeps_the_last_success(tmp_path: Path) -> None:
