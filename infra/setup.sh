@@ -9,7 +9,7 @@ python=$(infra/prerequisites.sh "$purpose")
 if ! .venv/bin/python -c '' 2>/dev/null; then
   "$python" -m venv --clear .venv
 fi
-echo "installing Python packages into .venv"
+echo "installing Python packages into .venv (over 1 GB: a few minutes without output)"
 # Older ones take no hashes from constraints.
 sed -n '/^pip==/,/[^\\]$/p' constraints.txt | infra/pip.sh --requirement /dev/stdin
 infra/pip.sh --constraint constraints.txt --group build
@@ -25,7 +25,6 @@ else
   infra/minio.sh
   wait "$parts"
 fi
-echo "compiling kernels"
 .venv/bin/python -m archiver.codec.warm
 if [ "$purpose" = test ]; then
   echo "keeping the classes of Spark for quicker starts"

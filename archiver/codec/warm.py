@@ -28,5 +28,5 @@ def compile_kernels() -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     compile_kernels()

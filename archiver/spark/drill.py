@@ -49,7 +49,7 @@ from archiver.restore.plan.task import CREATE_TIME
 from archiver.restore.report.restore_report import Nothing, RestoreResult, TopicReport
 from archiver.restore.targets.target_survey import offsets_of
 from archiver.spark.restore import run_restore_job
-from archiver.spark.session.background_start import spark_in_background
+from archiver.spark.session.background_start import check_spark, spark_in_background
 from archiver.upkeep.object_check import Level, check_tasks, run_check
 
 log = logging.getLogger(__name__)
@@ -108,6 +108,7 @@ def run_drill(
     notice: Callable[[str], None] = lambda _: None,
 ) -> Drill:
     """Carry out a drill. Raises an error only if it could not begin; later ones are in its problems."""
+    check_spark("drill")
     archive = open_patient_archive(config.storage)
     begun_ms, drill_id = machine_now_ms(), new_drill_id()
     drill = Drill(drill_id, begun_ms, None if last_ms is None else begun_ms - last_ms, config.storage.url)

@@ -112,7 +112,7 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         is_kept = _is_kept(_CACHE.path, function)
         if not _is_told and not is_kept:
             _is_told = True
-            progress_log.info("compiling kernels, which takes about 20 s, once; they are kept in %s", _CACHE.path)
+            progress_log.info("compiling kernels, up to 20 s, once for each command; they are kept in %s", _CACHE.path)
         try:
             # Of processes that start together the first one compiles a kernel, and the others wait for it.
             with _CACHE.making_files(), nullcontext() if is_kept else _CACHE.alone():

@@ -2,9 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from archiver.errors import UsageError
+
+
+def check_spark(command: str) -> None:
+    """Raise a UsageError if PySpark is not installed: before a command changes anything."""
+    if find_spec("pyspark") is None:
+        raise _missing(command, "pyspark")
 
 
 @contextmanager
@@ -15,9 +22,7 @@ def spark_in_background(
     try:
         from archiver.spark.session.spark_session import open_context, open_session  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{command} needs Spark ({error.name} is missing): pip install 'kafka-archiver[spark]'"
-        ) from error
+        raise _missing(command, error.name) from error
     with (open_session if with_sql else open_context)(f"archiver {command}") as start_spark:
         is_told = False
 
@@ -29,3 +34,7 @@ def spark_in_background(
             return start_spark()
 
         yield wait_for_spark
+
+
+def _missing(command: str, module: str | None) -> UsageError:
+    return UsageError(f"{command} needs Spark ({module} is missing): pip install 'kafka-archiver[spark]'")
