@@ -6,7 +6,6 @@ from contextlib import closing
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from archiver.cli.backup_forecast import run_forecast
 from archiver.cli.jobs import add_job
 from archiver.cli.options import add_config, add_format
 from archiver.cli.output import complain, print_json, print_lines
@@ -51,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
     if options.metrics_file is not None and not options.until_end:
         raise UsageError("--metrics-file goes with --until-end; a service has metrics.listen")
     if options.dry_run:
+        from archiver.cli.backup_forecast import run_forecast
+
         return run_forecast(options)
     arm(failpoint())
     return _back_up_until_end(options) if options.until_end else _back_up_until_stopped(options)

@@ -1,10 +1,8 @@
 """Metrics file and note of a command that a schedule may run. All such commands add it by `add_job`."""
 
 import argparse
-import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,26 +17,25 @@ if TYPE_CHECKING:
     from archiver.archive.notes.run_notes import Outcome
     from archiver.config.model import StorageConfig
 
-log = logging.getLogger(__name__)
-
 Run = Callable[[argparse.Namespace], int]
 
 
-@dataclass(slots=True)
 class Job:
     """A running job. Without `storage` it puts no note: a dry run, or a run that has not begun.
 
     `facts`: members of its note; `families`: its own metrics, besides those of every job.
     """
 
-    metrics_file: Path | None
-    name: str  # in its metrics
-    kind: str = ""
-    storage: "StorageConfig | None" = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    families: "list[Metric]" = field(default_factory=list)
-    is_noted: bool = False
-    started_s: float = field(default_factory=time.monotonic)
+    # No dataclass: their module takes longer to load than a help page takes to print.
+    def __init__(self, metrics_file: Path | None, name: str, kind: str = "") -> None:
+        self.metrics_file = metrics_file
+        self.name = name  # in its metrics
+        self.kind = kind
+        self.storage: StorageConfig | None = None
+        self.facts: dict[str, Any] = {}
+        self.families: list[Metric] = []
+        self.is_noted = False
+        self.started_s = time.monotonic()
 
     def note(self, outcome: "Outcome") -> None:
         """Put the note of this run into the archive; a failure is logged."""
@@ -52,7 +49,9 @@ class Job:
             made = RunNote(kind=kind, outcome=outcome, took_ms=took_ms, **{"problems": problems, **self.facts})
             problem = put_run_note(archive_of(self.storage), made)
             if problem:
-                log.warning("%s", problem)
+                import logging
+
+                logging.getLogger(__name__).warning("%s", problem)
             self.is_noted = True
 
 

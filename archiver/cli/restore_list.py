@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from archiver.cli.options import add_archive, add_format, add_run, archive_config, parser_of
@@ -43,6 +42,8 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_show(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
     from archiver.archive.format.handle import open_archive
     from archiver.restore.report.noted_restores import read_restore
 
