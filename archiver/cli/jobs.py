@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archiver.cli.options import add_run
-from archiver.cli.output import last_complaints
+from archiver.cli.output import forget_complaints, last_complaints
 from archiver.errors import ArchiverError, ForeignArchiveError, StoreError, StoreTemporaryError, UsageError
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def _run_job(run: Run, name: str, kind: str, options: argparse.Namespace) -> int
         from archiver.process.output.job_metrics import check_metrics_file
 
         check_metrics_file(path, name)
+    forget_complaints()  # of an earlier command of this process
     options.job = job = Job(path, name, kind)
     try:
         exit_code = run(options)

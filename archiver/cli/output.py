@@ -39,6 +39,10 @@ def last_complaints() -> list[str]:
     return list(_complaints)
 
 
+def forget_complaints() -> None:
+    _complaints.clear()
+
+
 def complain_of(error: BaseException) -> None:
     """Print the error that ended a command: one line, or several if the error marks its line breaks as its own."""
     if isinstance(error, KeyboardInterrupt):

@@ -89,6 +89,9 @@ def status_row(status: "RunStatus", left_out: Sequence[str] | None) -> dict[str,
     from archiver.archive.notes.run_notes import RunKind
 
     through_ms, sweeps = status.durable_through_ms, status.of(RunKind.RETENTION)
+    current = [
+        one for one in status.kinds if one.alive or not one.kind.is_service
+    ]  # what a dead service knew may be past
     return {
         "now": moment(status.now_ms),
         "working": not status.late,
@@ -98,7 +101,7 @@ def status_row(status: "RunStatus", left_out: Sequence[str] | None) -> dict[str,
         "late": status.late,
         "holds": list(sweeps.notes[-1].holds) if sweeps and sweeps.notes else None,
         "unfinished_restores": status.unfinished,
-        "topics_gone": sorted({name for one in status.kinds for note in one.notes for name in note.gone}),
+        "topics_gone": sorted({name for one in current for note in one.notes for name in note.gone}),
         "topics_not_included": left_out,
     }
 

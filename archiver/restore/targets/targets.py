@@ -310,7 +310,8 @@ class Targets:
             found = await client.describe_topics(left)
             left = [name for name in left if name not in found or found[name].topic_id == purged.get(name)]
             for name in left:
-                if name in refused and name not in purged:  # the name of a purged topic may be free a moment later
+                # The name of a purged topic may be free a moment later; another run's new topic is named a moment later.
+                if name in refused and name not in purged and not _is_there(refused[name]):
                     raise refused[name]
             if not left:
                 return created
@@ -351,3 +352,7 @@ async def _rights_problems(client: KafkaClient, filled: Collection[str], purged:
         f" {' and '.join(one.right for one in some)} on topic {name}"
         for name, some in sorted(missing.items())
     ]
+
+
+def _is_there(refusal: Refusal) -> bool:
+    return isinstance(refusal, KafkaError) and refusal.code == Code.TOPIC_ALREADY_EXISTS
