@@ -173,6 +173,7 @@ class Hands:
                 list(positions), consumer.consumer_group_metadata(), _REQUEST_S
             )
             self._end(commits=commits)
+            consumer.committed(list(positions), _REQUEST_S)  # waits for the marker, which brokers write a little later
         finally:
             consumer.close()
 
