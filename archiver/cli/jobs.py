@@ -40,13 +40,13 @@ class Job:
     def note(self, outcome: "Outcome") -> None:
         """Put the note of this run into the archive; a failure is logged."""
         from archiver.archive.format.handle import archive_of
-        from archiver.archive.notes.run_notes import RunKind, RunNote, put_run_note
+        from archiver.archive.notes.run_notes import RunKind, RunNote, as_problems, put_run_note
 
         if self.storage is not None and self.kind:
             took_ms = round(1000 * (time.monotonic() - self.started_s))
-            problems = tuple(one[:500] for one in last_complaints())
             kind = RunKind(self.kind)
-            made = RunNote(kind=kind, outcome=outcome, took_ms=took_ms, **{"problems": problems, **self.facts})
+            facts = {**self.facts, "problems": as_problems(self.facts.get("problems", last_complaints()))}
+            made = RunNote(kind=kind, outcome=outcome, took_ms=took_ms, **facts)
             problem = put_run_note(archive_of(self.storage), made)
             if problem:
                 import logging
@@ -92,7 +92,7 @@ def _end(job: Job, exit_code: int, problem: str = "") -> None:
         from archiver.archive.notes.run_notes import Outcome
 
         if problem:
-            job.facts["problems"] = (problem[:500],)
+            job.facts["problems"] = (problem,)
         job.note(Outcome.FAILED if exit_code else Outcome.DONE)
     if job.metrics_file is not None:
         from archiver.archive.format.store_clock import machine_now_ms

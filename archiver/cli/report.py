@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     from archiver import __version__
     from archiver.archive.format.handle import open_archive
     from archiver.archive.format.store_clock import machine_now_ms
-    from archiver.cli.status import parse_ages, status_row
+    from archiver.cli.status import status_row
     from archiver.process.output.text import spell_size
     from archiver.upkeep.report.contents import ReportRequest, collect_report
     from archiver.upkeep.report.page import page_of
@@ -36,9 +36,9 @@ def run(options: argparse.Namespace) -> int:
     topics, prices = pattern("--topics", options.topics), (options.price_gb, options.price_puts, options.currency)
     config = archive_config(options).storage
     asked = ReportRequest(topics, options.last, *prices)
-    archive = open_archive(config)
-    found = collect_report(archive, asked, config.index, machine_now_ms())
-    status = status_row(read_status(archive, machine_now_ms(), parse_ages([])), None)
+    archive, now_ms = open_archive(config), machine_now_ms()
+    found = collect_report(archive, asked, config.index, now_ms)
+    status = status_row(read_status(archive, now_ms, {}), None)
     page = page_of({"url": config.url, "version": __version__, "status": status, **found})
     write_file(options.html, page)
     print_line(f"{options.html}: {spell_size(len(page))}")

@@ -31,7 +31,7 @@ from archiver.process.output.shell import can_be_typed, spell_command
 from archiver.process.output.text import spell_some
 
 if TYPE_CHECKING:
-    from archiver.config.model import ArchiverConfig
+    from archiver.config.model import ArchiverConfig, TargetConfig
     from archiver.restore.groups.group_restore import GroupPlan, GroupRequest
     from archiver.restore.plan.request import RestoreRequest
     from archiver.restore.report.restore_report import RestoreResult
@@ -237,17 +237,16 @@ def run(options: argparse.Namespace) -> int:
                 seconds = round(time.monotonic() - started_s, 3)
                 print_json(restore_row(RestoreResult.of_failure("".join(begun), seconds, failure)))
             return failure.exit_code
-    return _print_result(options, result, _not_restored(config, options, result))
+    return _print_result(options, result, _not_restored(config, target, result))
 
 
-def _not_restored(config: "ArchiverConfig", options: argparse.Namespace, result: "RestoreResult") -> list[str]:
+def _not_restored(config: "ArchiverConfig", target: "TargetConfig", result: "RestoreResult") -> list[str]:
     """Return what else the archive's cluster had, if the target is another one."""
     from archiver.archive.format.handle import open_archive
-    from archiver.config.load import load_target
     from archiver.kafka.login.settings import KafkaSettings
     from archiver.upkeep.cluster_changes import missing_lines
 
-    target, restored = load_target(options.target), {topic.source for topic in result.topics}
+    restored = {topic.source for topic in result.topics}
     kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
     return missing_lines(open_archive(config.storage), kafka, restored)
 

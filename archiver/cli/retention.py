@@ -89,6 +89,7 @@ def _run_sweep(options: argparse.Namespace) -> int:
     file = options.config or found_file()
     config = load_config(file)  # before the kernels are imported, which may compile them
 
+    from archiver.archive.notes.run_notes import MOST_NAMED
     from archiver.process.output.progress import Progress
     from archiver.process.running.failpoints import arm
     from archiver.spark.retention import run_retention
@@ -112,7 +113,7 @@ def _run_sweep(options: argparse.Namespace) -> int:
         options.job.facts["limits"] = _limits(config, options)
     with closing(Progress("retention", quiet=options.quiet)) as progress:
         result = run_retention(config, request, progress.report)
-    options.job.facts["holds"] = tuple(result.holds[:100])
+    options.job.facts["holds"] = tuple(result.holds[:MOST_NAMED])
     if options.format == "json":
         print_json(retention_row(result))
     else:

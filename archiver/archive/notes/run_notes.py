@@ -3,7 +3,7 @@
 No position of a writer, no deletion and no restore depends on them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,6 +24,7 @@ RUNS: Final = "runs"
 EVERY_S: Final = 60.0  # between two notes of a service
 ONLY: Final = "all"  # the name in the notes of jobs: one runs at a time
 MOST_NAMED: Final = 100
+_MOST_TEXT: Final = 500  # of a problem
 _MOST_NAMES: Final = 50  # of each kind: processes, or restores
 Texts = Annotated[tuple[Item[BoundedText], ...], Field(max_length=MOST_NAMED)]
 
@@ -75,6 +76,11 @@ class ListedRun:
     outcome: Outcome
     number: int
     put_ms: int
+
+
+def as_problems(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return texts as the problems of a note, each cut to its limit."""
+    return tuple(one[:_MOST_TEXT] for one in texts)
 
 
 def stream_of(run: RunNote | ListedRun) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import epoch_ms
-from archiver.archive.notes.run_notes import EVERY_S, MOST_NAMED, Outcome, RunKind, RunNote, put_run_note
+from archiver.archive.notes.run_notes import EVERY_S, MOST_NAMED, Outcome, RunKind, RunNote, as_problems, put_run_note
 from archiver.backup.reports.metrics import PartitionState
 from archiver.backup.service.vitals import WorkerVitals
 from archiver.config.model import ArchiverConfig
@@ -25,7 +25,6 @@ _FIRST_S: Final = 10.0  # a group assigns partitions within a few seconds
 _UNSEEN_MS: Final = 5_000  # the age of a record that brokers have not reported yet
 _CALL_LIMIT_S: Final = 10.0
 _MOST_NAMED: Final = 20  # failing partitions
-_MOST_TEXT: Final = 500  # of a problem
 
 
 class Heartbeats:
@@ -78,7 +77,7 @@ class Heartbeats:
             took_ms=round(1000 * (time.monotonic() - self._began_s)),
             durable_through_ms=None if behind_ms is None else max(0, store_ms - behind_ms),
             partitions=len(states),
-            problems=tuple(one[:_MOST_TEXT] for one in (self._vitals.why_not_ready(), _failing(states)) if one),
+            problems=as_problems(filter(None, (self._vitals.why_not_ready(), _failing(states)))),
             limits=self._limits,
             gone=tuple(sorted(self._vitals.gone_topics())[:MOST_NAMED]),
             next_ms=self._next_ms(),

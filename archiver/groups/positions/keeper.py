@@ -9,10 +9,10 @@ from typing import Final
 from archiver.archive.format.control import Fact, append_fact, latest_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import machine_now_ms
+from archiver.archive.notes.topics import another_cluster
 from archiver.config.model import PositionKeeping
 from archiver.errors import (
     CorruptSegmentError,
-    ForeignArchiveError,
     KafkaError,
     KafkaTemporaryError,
     TemporaryError,
@@ -172,10 +172,7 @@ class PositionKeeper:
             if newest is None:
                 return fact
             if newest.get("cluster_id") != self._cluster_id:
-                raise ForeignArchiveError(
-                    f"{stream}: this archive belongs to cluster {newest.get('cluster_id')}, and this is {self._cluster_id};"
-                    " give each cluster its own prefix in storage.url"
-                )
+                raise another_cluster(stream, newest.get("cluster_id"), self._cluster_id)
             is_told = all(newest.get(key) == fact[key] for key in ("groups", "missing"))
             return None if is_told or _is_young(_time_ms(newest, stream), begun_ms, interval_ms) else fact
 
