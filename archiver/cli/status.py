@@ -129,7 +129,8 @@ def _moment(at_ms: int | None) -> str | None:
 
 def status_lines(row: Mapping[str, Any]) -> Iterator[str]:
     runs = row["runs"]
-    shown = [{**one, "outcome": "silent"} if one["processes"] == 0 else one for one in runs]  # no process puts notes
+    is_silent = [one["processes"] == 0 and one["outcome"] == "running" for one in runs]  # no process puts notes
+    shown = [{**one, "outcome": "silent"} if silent else one for one, silent in zip(runs, is_silent, strict=True)]
     cells = [["" if one[name] is None else one[name] for name in _COLUMNS.values()] for one in shown]
     if runs:
         yield from table_lines(list(_COLUMNS), cells)

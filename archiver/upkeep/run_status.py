@@ -96,15 +96,19 @@ def _read(archive: Archive, listed: ListedRun) -> RunNote | NotWholeError:
 
 
 def _is_alive(run: ListedRun, now_ms: int) -> bool:
-    return now_ms - run.put_ms <= _ALIVE_MS
+    return run.outcome is Outcome.RUNNING and now_ms - run.put_ms <= _ALIVE_MS
+
+
+def _alive(listed: Sequence[ListedRun], now_ms: int) -> list[ListedRun]:
+    """Return the newest note of each process that runs."""
+    return [one for one in {one.name: one for one in listed}.values() if _is_alive(one, now_ms)]
 
 
 def _chosen(by_kind: Mapping[RunKind, Sequence[ListedRun]], now_ms: int) -> list[ListedRun]:
     """Return the notes to read: the newest of each running process, and up to the limit of each kind of job."""
     services, jobs = list[ListedRun](), list[ListedRun]()
     for kind in (RunKind.BACKUP, RunKind.COMPACTED):
-        newest = {one.name: one for one in by_kind.get(kind, ())}
-        services += [one for one in newest.values() if _is_alive(one, now_ms)] or by_kind.get(kind, ())[-1:]
+        services += _alive(by_kind.get(kind, ()), now_ms) or by_kind.get(kind, ())[-1:]
     for kind in (RunKind.RETENTION, RunKind.UNTIL_END, RunKind.VERIFY, RunKind.DRILL):
         jobs += by_kind.get(kind, ())[-1:]
     return [*services, *jobs[: max(0, _MOST_READ - len(services))]]
@@ -148,16 +152,18 @@ def _status_of(
 def _service(
     kind: RunKind, listed: Sequence[ListedRun], read: Sequence[RunNote], now_ms: int, limit_ms: int
 ) -> KindStatus:
-    newest = listed[-1]
-    is_alive, silent_ms = _is_alive(newest, now_ms), now_ms - newest.put_ms
+    alive = _alive(listed, now_ms)
+    newest = max(alive, key=lambda one: one.put_ms, default=listed[-1])
+    silent_ms = now_ms - newest.put_ms
     ends = [one.durable_through_ms for one in read if one.partitions]
     known = [one for one in ends if one is not None]
     durable_ms = min(known) if known and len(known) == len(ends) else None
     partitions = sum(one.partitions or 0 for one in read)
     due = [one.next_ms for one in read if one.next_ms is not None]
     why = ""
-    if not is_alive and silent_ms > limit_ms:
-        why = f"put its last note {spell_time(newest.put_ms)}, {spell_seconds(silent_ms / 1000)} ago; start it again"
+    if not alive and silent_ms > limit_ms:
+        what = "ended" if newest.outcome is Outcome.DONE else "put its last note"
+        why = f"{what} {spell_time(newest.put_ms)}, {spell_seconds(silent_ms / 1000)} ago; start it again"
     elif durable_ms is not None and now_ms - durable_ms > limit_ms:
         why = f"is {spell_seconds((now_ms - durable_ms) / 1000)} behind{_because(read)}"
     elif read and all(one.took_ms > limit_ms for one in read):  # none of them has just begun
@@ -170,7 +176,7 @@ def _service(
         last=newest,
         last_success_ms=newest.put_ms,
         next_ms=min(due, default=None),
-        alive=max(1, len(read)) if is_alive else 0,  # its note may be damaged
+        alive=len(alive),
         durable_through_ms=durable_ms,
         partitions=partitions,
         notes=read,

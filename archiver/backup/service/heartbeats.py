@@ -5,6 +5,8 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import wait
+from dataclasses import replace
 from typing import Final
 
 from archiver.archive.format.handle import Archive
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 _FIRST_S: Final = 10.0  # a group assigns partitions within a few seconds
 _UNSEEN_MS: Final = 5_000  # the age of a record that brokers have not reported yet
 _CALL_LIMIT_S: Final = 10.0
+_END_LIMIT_S: Final = 2.0
 _MOST_NAMED: Final = 20  # failing partitions
 
 
@@ -47,6 +50,7 @@ class Heartbeats:
         self._name = secrets.token_hex(8)
         self._began_s = time.monotonic()
         self._goal: dict[TopicPartition, int] | None = None
+        self._last: RunNote | None = None
         self._reported = {"note": "", "call": ""}
 
     async def run(self, archive: Archive) -> None:
@@ -60,9 +64,16 @@ class Heartbeats:
         finally:
             pool.shutdown(wait=False)
 
+    def end(self, archive: Archive) -> None:
+        """Put the last note again as that of an orderly end. A store that does not answer in two seconds gets none."""
+        if self._last is not None:
+            note = replace(self._last, outcome=Outcome.DONE, took_ms=self._took_ms(), problems=(), next_ms=None)
+            wait([Workers(1, "heartbeat").submit(put_run_note, archive, note)], _END_LIMIT_S)
+
     def _beat(self, archive: Archive) -> None:
         try:
-            self._report("note", put_run_note(archive, self._note(epoch_ms(archive.store.now()))))
+            self._last = self._note(epoch_ms(archive.store.now()))
+            self._report("note", put_run_note(archive, self._last))
             self._report("call", self._call_if_durable())
         except Exception as error:  # noqa: BLE001 - no service stops because of its notes
             self._report("note", str(as_ours(error, "heartbeat")))
@@ -74,7 +85,7 @@ class Heartbeats:
             kind=self._kind,
             name=self._name,
             outcome=Outcome.RUNNING,
-            took_ms=round(1000 * (time.monotonic() - self._began_s)),
+            took_ms=self._took_ms(),
             durable_through_ms=None if behind_ms is None else max(0, store_ms - behind_ms),
             partitions=len(states),
             problems=as_problems(filter(None, (self._vitals.why_not_ready(), _failing(states)))),
@@ -82,6 +93,9 @@ class Heartbeats:
             gone=tuple(sorted(self._vitals.gone_topics())[:MOST_NAMED]),
             next_ms=self._next_ms(),
         )
+
+    def _took_ms(self) -> int:
+        return round(1000 * (time.monotonic() - self._began_s))
 
     def _report(self, what: str, problem: str) -> None:
         """Log a problem once, until it changes."""

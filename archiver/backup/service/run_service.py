@@ -78,6 +78,8 @@ def run_service(
         return [report_state(service, config, group, say, report), beats, *vitals.watch(client)]
 
     run_worker(config, vitals, metrics, make, watch)
+    if made and not made[0].dropped:
+        heartbeats.end(made[0].archive)
     dropped, lasting = (made[0].dropped, made[0].problems) if made else ((), ())
     return ServiceResult(records=metrics.records, dropped=dropped, lasting=lasting)
 

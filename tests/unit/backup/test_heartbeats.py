@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -128,6 +129,31 @@ def test_a_note_says_how_far_it_has_come() -> None:
     assert (note.outcome, note.partitions, note.gone) == (Outcome.RUNNING, 2, ("payments",))
     assert note.problems == ("cannot reach Kafka since then", "failing: orders-1")
     assert note.limits["backup.segment.age"] == "5min"
+
+
+def test_an_orderly_end_puts_the_last_note_again() -> None:
+    site = Site()
+    site.beats.end(site.archive)
+    assert site.notes() == []  # it ended before its first note
+    site.vitals.told, site.vitals.why = [BEHIND], "cannot reach Kafka since then"
+    site.beat()
+    site.vitals.told = []  # partitions are given up before the end
+    site.beats.end(site.archive)
+    running, done = site.notes()
+    assert (running.outcome, done.outcome, done.problems) == (Outcome.RUNNING, Outcome.DONE, ())
+    assert (done.name, done.partitions) == (running.name, 1)
+    assert done.durable_through_ms == running.durable_through_ms == epoch_ms(FIRST_MOMENT) - 90_000
+
+
+def test_a_store_that_hangs_at_the_end_gets_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    site, gate = Site(), threading.Event()
+    site.beat()
+    monkeypatch.setattr(site.archive.store, "put_if_absent", lambda *_, **__: gate.wait(60))
+    began_s = time.monotonic()
+    site.beats.end(site.archive)
+    took_s = time.monotonic() - began_s
+    gate.set()
+    assert took_s < 30
 
 
 def test_many_failing_partitions_are_counted() -> None:

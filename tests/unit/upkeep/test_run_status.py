@@ -100,6 +100,23 @@ def test_a_backup_whose_notes_have_ended_is_not_shown_as_running(world: World, a
     assert line.split()[2] == state
 
 
+def test_a_backup_that_was_stopped_is_shown_as_ended_and_is_late_after_the_largest_age(world: World) -> None:
+    world.beat(0)
+    world.put(1000, RunKind.BACKUP, Outcome.DONE, "p", durable_through_ms=BEGIN_MS - 5_000, partitions=6)
+    status = world.status(2000)
+    line = next(one for one in status_lines(status_row(status, None)) if one.startswith("backup"))
+    assert (line.split()[2], status.late) == ("done", [])
+    (late,) = world.status(HOUR_MS + 2000).late
+    assert late.startswith("backup: ended ")
+
+
+def test_a_process_that_runs_counts_though_another_one_has_ended_since(world: World) -> None:
+    world.beat(0, name="p")
+    world.put(1000, RunKind.BACKUP, Outcome.DONE, "q", partitions=6)
+    (backup,) = world.status(2000).kinds
+    assert (backup.alive, backup.last.name, backup.partitions) == (1, "p", 6)
+
+
 def test_a_backup_that_is_behind_is_late_with_its_problems(world: World) -> None:
     world.beat(DAY_MS, behind_ms=2 * HOUR_MS, problems=("cannot reach Kafka",))
     assert world.status(DAY_MS).late == ["backup: is 2 h 0 min behind: cannot reach Kafka"]

@@ -38,6 +38,7 @@ def run_instance(
     heartbeats = Heartbeats(config, RunKind.COMPACTED, vitals, instance=name, next_ms=vitals.next_turn_ms)
     group = f"{group_of(config)}-{name}"
     roles_at_end = ""
+    made: list[InstanceService] = []
 
     def make(request: BackupRequest, pool: Workers) -> InstanceService:
         asked = InstanceRequest(
@@ -48,7 +49,8 @@ def run_instance(
             pin_ms=config.restores.pin_ms,
             counts=counts,
         )
-        return InstanceService(asked, group_settings(config, group), pool)
+        made.append(InstanceService(asked, group_settings(config, group), pool))
+        return made[0]
 
     def tell(roles: str) -> None:
         notice(f"{roles}; {spell_count(metrics.records, 'record')} durable")
@@ -71,6 +73,8 @@ def run_instance(
 
     try:
         run_worker(config, vitals, metrics, make, watch)
+        if made:
+            heartbeats.end(made[0].archive)
     finally:
         if roles_at_end:  # held records are durable by now
             tell(roles_at_end)
