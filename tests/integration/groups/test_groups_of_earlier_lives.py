@@ -11,6 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
+from archiver.groups.positions.offsets_lives import _ONE_SURVEY_MS
 from tests.integration.groups.test_group_positions import commit
 from tests.support.brokers import KAFKA_41, StartBroker
 from tests.support.kafka_topics import create_topic, produce_values
@@ -40,9 +41,10 @@ class Ground:
         assert not errors_of(self.site.back_up_with(self.broker.bootstrap, "orders", groups="topic"))
 
     def begin_anew(self) -> None:
-        """With empty volumes, and under the same address and cluster id."""
+        """With empty volumes, and under the same address and cluster id. Topics seen within three seconds count as one survey."""
         self.broker.stop()
         shutil.rmtree(self.broker.data_dir / "log")
+        time.sleep(_ONE_SURVEY_MS / 1000)
         self.broker.start()
 
     def run(self, *arguments: str) -> tuple[int, Any, str]:
