@@ -97,4 +97,4 @@ def parse_moment_ms(option: str, text: str) -> int:
     try:
         return parse_time_ms(text)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{option}: {text!r} {error}") from error
+        raise UsageError(f"{option}: {text!r} {error}, or -2h") from error

@@ -51,18 +51,26 @@ def sign(report: dict[str, Any], key: "Ed25519PrivateKey | None") -> dict[str, A
     return {REPORT: report, _SIGNATURE: signature}
 
 
+def _refuse_repeated(members: list[tuple[str, object]]) -> None:
+    """Refuse an object with two members of one name: another program may show the one that is not signed."""
+    if len(dict(members)) < len(members):
+        raise ValueError("a name occurs twice in an object")
+
+
 def read_signed(path: Path, key: "Ed25519PublicKey") -> dict[str, Any]:
     """Return a report whose signature is of this key. Raises NotWholeError, and UsageError for a file that is no report."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
 
     try:
-        found = as_object(parse_json(path.read_bytes(), _MOST_PARSED_BYTES))
+        content = path.read_bytes()
+        found = as_object(parse_json(content, _MOST_PARSED_BYTES))
         report, signature = as_object(found[REPORT]), found[_SIGNATURE]
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"--check {path}: is not the report of a drill: {error!r:.200}") from error
     if signature is None:
         raise NotWholeError(f"{path}: is not signed; run the drill with --sign-key")
     try:
+        json.loads(content, object_pairs_hook=_refuse_repeated)
         key.verify(base64.b64decode(str(signature), validate=True), canonical(report))
     except (InvalidSignature, ValueError) as error:
         raise NotWholeError(

@@ -139,7 +139,7 @@ spec:
   jobTemplate:
     spec:
       backoffLimit: {{ .retries }}
-      activeDeadlineSeconds: 21600
+      activeDeadlineSeconds: {{ $values.activeDeadlineSeconds }}
       template:
         {{- include "archiver.pod" (dict "root" .root "component" .component "args" .args "isSpark" true "isService" false) | nindent 8 }}
 {{- end -}}
