@@ -77,7 +77,7 @@ def restored_positions(
         group_request(archive_config(options), options, wanted_positions(options)),
         load_target(options.target),
     )
-    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    kafka = KafkaSettings.of(target)
     return open_archive(asked.config.storage), kafka, check_restore_id(options.restore, "--restore"), asked
 
 

@@ -83,7 +83,7 @@ def _compare(options: argparse.Namespace, *, applies: bool) -> int:
     from archiver.upkeep.cluster_changes import RowState, diff_cluster
 
     target = load_target(options.target)
-    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    kafka = KafkaSettings.of(target)
     diff = diff_cluster(kafka, _noted(options), applies=applies)
     if options.format == "json":
         print_json(diff_row(diff, is_applied=applies))

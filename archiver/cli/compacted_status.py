@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     config, topics = archive_config(options), pattern("--topics", options.topics)
     archive, ask = open_archive(config.storage), None
     if options.against_kafka:
-        settings = KafkaSettings.parse(config.kafka, config.place_of_kafka)
+        settings = KafkaSettings.of(config)
         ask = asker_of(archive, settings, lambda error: complain(f"{error}; its lag is not known"))
     now_ms = epoch_ms(datetime.now(UTC))
     status = StatusReader(archive, config, now_ms, ask, takes_noted=options.url is not None).read(topics)

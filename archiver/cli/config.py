@@ -30,7 +30,7 @@ def run_show(options: argparse.Namespace) -> int:
 
     config = load_config(options.config)
     if config.kafka:
-        KafkaSettings.parse(config.kafka, config.place_of_kafka)
+        KafkaSettings.of(config)
     found = shown_config(config, group_of(config))
     if options.format == "json":
         print_json(found)

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     restore_id = check_restore_id(options.restore, "--restore")
     groups = pattern("--groups", options.groups)
     target = load_target(options.target)
-    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    kafka = KafkaSettings.of(target)
     archive = open_archive(archive_config(options).storage)
     arm(failpoint())
     with closing(Progress("groups", quiet=options.quiet)) as progress:

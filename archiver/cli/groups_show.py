@@ -66,7 +66,7 @@ def _ask_kafka(config: "ArchiverConfig", archive: "Archive") -> LiveLogs:
     from archiver.groups.log.live_logs import survey_live_logs
     from archiver.kafka.login.settings import KafkaSettings
 
-    settings = KafkaSettings.parse(config.kafka, config.place_of_kafka)
+    settings = KafkaSettings.of(config)
     return {log.partition: log for log in asyncio.run(survey_live_logs(settings, read_cluster(archive)))}
 
 

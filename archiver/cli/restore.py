@@ -247,7 +247,7 @@ def _not_restored(config: "ArchiverConfig", target: "TargetConfig", result: "Res
     from archiver.upkeep.cluster_changes import missing_lines
 
     restored = {topic.source for topic in result.topics}
-    kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+    kafka = KafkaSettings.of(target)
     return missing_lines(open_archive(config.storage), kafka, restored)
 
 

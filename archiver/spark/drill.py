@@ -116,7 +116,7 @@ def run_drill(
     if not chosen:
         raise UsageError(f"no archived topic matches {topics or 'anything'}; `archiver ls` shows what there is")
     scratch = {name: f"{SCRATCH}{drill_id.removeprefix('drill-')}-{number}" for number, name in enumerate(chosen)}
-    with ClientThread(KafkaSettings.parse(target.kafka, target.place_of_kafka)) as brokers:
+    with ClientThread(KafkaSettings.of(target)) as brokers:
         drill.target_cluster_id = brokers.ask(KafkaClient.cluster_id)
         for earlier, note in read_drills(archive).items():
             if note.target_cluster_id == drill.target_cluster_id:

@@ -191,7 +191,7 @@ class _Steps:
         notice: Callable[[str], None],
     ) -> None:
         self._restore_id = "" if restore_id is None else check_restore_id(restore_id)
-        self.kafka = KafkaSettings.parse(target.kafka, target.place_of_kafka)
+        self.kafka = KafkaSettings.of(target)
         self.archive = open_archive(storage)
         self.wave = request.targets(topic_names(self.archive))  # {source: target}; refuses before Spark takes seconds
         self.planner = Planner(self.archive, request, storage.index, notice)

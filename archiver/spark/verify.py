@@ -67,7 +67,7 @@ def run_verify(
     started_s = time.monotonic()
     _check_choice(since_ms, sample, level)
     archive = open_archive(config.storage)
-    kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka) if against_kafka else None
+    kafka = KafkaSettings.of(config) if against_kafka else None
     wanted = None if topics is None else partial(is_wanted, topics_regex=topics)
     examined, compared = list[Findings](), list[Findings]()
     plan: ComparePlan | None = None

@@ -16,6 +16,8 @@ from typing import Final
 
 from archiver.archive.format.control import CLUSTER, MOMENTS, RESTORES
 from archiver.archive.format.handle import Archive
+from archiver.archive.notes.drills import DRILLS
+from archiver.archive.notes.run_notes import RUNS
 from archiver.archive.notes.topics import another_cluster, read_cluster
 from archiver.archive.segments.probe import probe_store
 from archiver.archive.segments.segment import open_segment
@@ -28,7 +30,7 @@ from archiver.upkeep.control_check import control_problem
 from archiver.upkeep.object_check import Level, check_object
 
 # Notes of runs: they name keys, targets and processes of the first archive.
-_OF_RUNS: Final = (RESTORES, MOMENTS, "drills", "runs", "probe", "sweeps/plans", "sweeps/reports")
+_OF_RUNS: Final = (RESTORES, MOMENTS, DRILLS, RUNS, "probe", "sweeps/plans", "sweeps/reports")
 _SWEPT: Final = "swept"
 _NOTES_AT_ONCE: Final = 16
 _SEGMENTS_AT_ONCE: Final = 4  # each is in memory twice

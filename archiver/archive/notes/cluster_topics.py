@@ -168,7 +168,7 @@ def survey_topics(config: ArchiverConfig, accepted: Sequence[str] = (), *, has_s
 
     Without a storage, or if the store refuses the listing, those of the cluster alone. Changes nothing but the notes of `accepted` deleted topics. Raises UsageError for one that was not archived and deleted.
     """
-    kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
+    kafka = KafkaSettings.of(config)
     archive = open_archive(config.storage) if has_storage else None
     archived, unread = _known_topics(archive)
 

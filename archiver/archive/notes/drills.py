@@ -10,7 +10,7 @@ from archiver.archive.format.fact_model import BoundedText, Item
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.note_stream import NoteKind
 
-_DRILLS: Final = "drills"
+DRILLS: Final = "drills"
 # Also the id of its restore. The notes of this restore are deleted, so no other id may be read from a note.
 _ID: Final = re.compile(r"drill-[0-9a-f]{12}", re.ASCII)
 # No backup archives a name that begins with __, unless its configuration spells it out.
@@ -38,14 +38,14 @@ def new_drill_id() -> str:
 
 
 def put_drill(archive: Archive, drill_id: str, note: DrillNote) -> None:
-    _KIND.at(archive, f"{_DRILLS}/{drill_id}").update(lambda _: note)
+    _KIND.at(archive, f"{DRILLS}/{drill_id}").update(lambda _: note)
 
 
 def read_drills(archive: Archive) -> dict[str, DrillNote]:
     """Read the notes of drills that have not ended, by id. Raises NotWholeError."""
-    found = {stream.removeprefix(f"{_DRILLS}/"): note for stream, note in _KIND.read_all(archive, _DRILLS).items()}
+    found = {stream.removeprefix(f"{DRILLS}/"): note for stream, note in _KIND.read_all(archive, DRILLS).items()}
     return {drill_id: note for drill_id, note in sorted(found.items()) if _ID.fullmatch(drill_id)}
 
 
 def drill_prefix(archive: Archive, drill_id: str) -> str:
-    return archive.layout.control_prefix(f"{_DRILLS}/{drill_id}")
+    return archive.layout.control_prefix(f"{DRILLS}/{drill_id}")

@@ -60,7 +60,7 @@ def forecast_backup(config: ArchiverConfig, *, has_storage: bool) -> BackupForec
 async def _forecast(
     config: ArchiverConfig, owner: str | None, names: Collection[str], archived: Mapping[str, ArchivedTopic]
 ) -> BackupForecast:
-    async with KafkaClient(KafkaSettings.parse(config.kafka, config.place_of_kafka)) as client:
+    async with KafkaClient(KafkaSettings.of(config)) as client:
         cluster_id = await client.cluster_id()
         if owner not in {None, cluster_id}:
             raise another_cluster(config.storage.url, owner, cluster_id)

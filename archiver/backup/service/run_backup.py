@@ -68,7 +68,7 @@ async def request_of(config: ArchiverConfig, spool: Spool, ledger: Ledger, pool:
     """Open the archive, and check that it can be written to without harm."""
     if not config.topics.include:
         raise UsageError("topics.include: is missing; list the topics to archive, as regular expressions")
-    kafka = KafkaSettings.parse(config.kafka, config.place_of_kafka)
+    kafka = KafkaSettings.of(config)
     archive = await pool.call(open_archive, config.storage)  # the provider of credentials may be slow
     await pool.call(probe_store, archive)
     gc.freeze()  # objects of imports stay until the end: garbage collection need not traverse them again and again

@@ -5,7 +5,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from archiver.config.kafka_keys import KeyGroup, names_of
 from archiver.errors import UsageError
@@ -13,6 +13,9 @@ from archiver.kafka.login.security import Security, SecurityProtocol, Where
 from archiver.process.output.logs import warn_once
 from archiver.process.values.endpoint import split_host
 from archiver.process.values.loopback import is_loopback
+
+if TYPE_CHECKING:
+    from archiver.config.model import WithKafka
 
 _NUMBERS = {
     "socket.timeout.ms": "request_timeout_ms",
@@ -37,6 +40,11 @@ class KafkaSettings:
     retry_backoff_ms: int = 100
     connections_max_idle_ms: int = 540_000  # below the brokers' 10 min; 0: never closed
     security: Security = dataclasses.field(default_factory=Security)
+
+    @classmethod
+    def of(cls, config: "WithKafka") -> "KafkaSettings":
+        """Parse the properties of a configuration's cluster; see `parse`."""
+        return cls.parse(config.kafka, config.place_of_kafka)
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], where: Where = lambda key: f"kafka: {key}") -> "KafkaSettings":

@@ -89,7 +89,7 @@ def problem_of(path: Path, tree: Mapping[str, object]) -> str:
     path.write_text(yaml.safe_dump(dict(tree), allow_unicode=True), encoding="utf-8")
     try:
         config = load_config(path)
-        KafkaSettings.parse(config.kafka, config.place_of_kafka)
+        KafkaSettings.of(config)
     except UsageError as error:
         return str(error)
     return ""
@@ -114,7 +114,7 @@ def test_each_error_tells_its_place(tmp_path: Path) -> None:
     path.write_text(f"storage.url: s3://bucket\nkafka:\n  bootstrap.servers: a:1\n  sasl.pasword={SECRET}: x\n")
     config = load_config(path)
     with pytest.raises(UsageError, match=rf"^{path}:4: a key below kafka.sasl has an = in it") as caught:
-        KafkaSettings.parse(config.kafka, config.place_of_kafka)
+        KafkaSettings.of(config)
     assert SECRET not in str(caught.value)
 
 

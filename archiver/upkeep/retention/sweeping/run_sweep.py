@@ -133,7 +133,7 @@ def _shown(archive: Archive, plan: SweepPlan, debris: DebrisPlan, started_s: flo
 def _asking(config: ArchiverConfig, request: SweepRequest) -> AbstractContextManager[AskCluster]:
     """Connect to the cluster, unless the run asks none. Raises UsageError if no other limits are configured."""
     if not request.without_kafka:
-        return asking_cluster(KafkaSettings.parse(config.kafka, config.place_of_kafka))
+        return asking_cluster(KafkaSettings.of(config))
     if not config.retention.says_fixed:
         raise UsageError(
             "--without-kafka: the configuration does not say what topics keep; set retention.fixed.ms or retention.fixed.bytes"
