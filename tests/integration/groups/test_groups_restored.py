@@ -54,7 +54,8 @@ def test_three_hundred_histories(hands: Hands, minio: S3, tmp_path: Path, seed: 
     kinds = ("exact", "next restored record", "before the first restored record", "at the end of the archive")
     more = ("behind the last restored record", "beyond the end of the archive", "raised to the log start")
     assert all(tally[kind] for kind in (*kinds, *more)), tally
-    assert tally["not told"] < tally["positions"] / 5
+    # A commit between the last sight of one topic and the first of the next may be of a third one: nobody can tell.
+    assert tally["not told"] < tally["positions"] / 3
 
 
 @pytest.mark.timeout(300)
