@@ -207,6 +207,18 @@ def test_a_piece_that_is_gone_or_damaged_is_told() -> None:
     assert problems == [f"{key}: is gone; bring it back from the bucket's versions"]
 
 
+def test_a_lost_piece_of_an_earlier_plan_is_reported() -> None:
+    """A restore that continues reads all of its plans."""
+    store = MemoryStore()
+    archive = Archive(store, LAYOUT)
+    note(store, plan_of())
+    append_fact(archive, "restores/mine/copy/plan", lambda latest: {**(latest or {}), "partitions": []})
+    assert lost_control_objects(archive, {}) == []
+    key = next(key for key in store.objects if "/plan/1-" in key)
+    del store.objects[key]
+    assert lost_control_objects(archive, {}) == [f"{key}: is gone; bring it back from the bucket's versions"]
+
+
 def test_another_piece_in_the_place_of_one_is_told() -> None:
     """One that is whole, with a digest of its own: its name tells that it is not the one."""
     store = MemoryStore()
