@@ -84,7 +84,7 @@ def _check_control_object(layout: Layout, key: str, content: bytes, metadata: Ma
         raise CorruptSegmentError(f"{key}: {what}; bring its older version back")
 
 
-def _check_container(check: Callable[[], None], mend: str, metadata: Mapping[str, str], key: str) -> None:
+def _check_container(check: Callable[[], object], mend: str, metadata: Mapping[str, str], key: str) -> None:
     """Check an object with records, runs or entries. Readers need no digest of it, but only that reveals some changed bits."""
     try:
         check()

@@ -80,7 +80,7 @@ def check_listing(
     `report_progress` is called now and then with the number of objects whose facts were read, and their total.
     `reads_records`: all objects are read next, so facts of covered objects that are missing here are compared then.
     """
-    index = read_index(archive)  # before the listing: otherwise later puts would look like a loss
+    index = read_index(archive, is_strict=True)  # before the listing: otherwise later puts would look like a loss
     inventory, known, facts, unreadable = read_contents(
         archive, wanted, asks_all=index, report_progress=report_progress
     )
@@ -99,6 +99,7 @@ def check_listing(
     newest_facts = index.seen_control.newest_facts
     remembered = {topic: number for topic, number in newest_facts.items() if wanted is None or wanted(topic)}
     others += [f"{problem}; {MEND_INDEX}" for problem in index.unreadable.values()]
+    others += _unread_files(archive.layout, index)
     others += [*_contradictions(archive, segments, facts), *_unnoted_partitions(archive, segments, facts)]
     gone = [*_lost_ends(index, inventory, wanted), *_lost_facts(archive, inventory, known, remembered, copied.topics)]
     holds = index.seen_control.newest_holds
@@ -331,6 +332,14 @@ def _lost_ends(index: Index, inventory: Inventory, wanted: Callable[[str], bool]
                 f"{name}-{number}: offsets {there(place)}-{reach - 1} were archived once, and their objects are gone; bring"
                 " them back from the bucket's versions"
             )
+
+
+def _unread_files(layout: Layout, index: Index) -> Iterator[str]:
+    if index.unread_files:
+        yield (
+            f"{layout.index_prefix}: {spell_count(index.unread_files, 'file of the index is', 'files of the index are')} not read, as too"
+            " many come before; a backup merges them, unless one of them is damaged"
+        )
 
 
 def _unremembered(layout: Layout, index: Index, segments: Sequence[Segment]) -> Iterator[str]:

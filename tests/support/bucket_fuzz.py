@@ -8,6 +8,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -178,6 +179,12 @@ def _look_into(store: WatchedStore, _: Inventory) -> str:
 
 
 def _merge(store: WatchedStore, _: Inventory) -> str:
+    damaged = read_index(Archive(store, LAYOUT)).unreadable
+    if damaged:
+        with suppress(CorruptSegmentError):
+            merge_index(Archive(store, LAYOUT))
+            raise AssertionError(f"{[*damaged]} are merged away")
+        store.delete([*damaged])
     merge_index(Archive(store, LAYOUT))
     merged = read_index(Archive(store, LAYOUT))
     assert len(merged.of(_KEPT).entries) == 6

@@ -28,6 +28,7 @@ _FEW_HEADER_BYTES = 4 << 20  # any first line may expand to this
 _MOST_NAME: Final = 1024  # characters, as of keys in S3
 _SEEN_FIELDS: Final = ("facts", "holds")  # how the header names the fields of SeenControl
 _MOST_LIFE: Final = 2**31 - 1
+_ALL_FILES: Final = LAST_FACT_NUMBER + 1
 
 Directory = tuple[str, int]  # topic and life
 
@@ -58,6 +59,7 @@ class IndexFile(NamedTuple):
 
     members: dict[Directory, bytes]
     seen_control: SeenControl
+    merged_files: int  # the numbers of the previous generation below this one are merged in this file
 
 
 def encode_index(entries: Iterable[tuple[Directory, Entries]], seen_control: SeenControl = NOTHING_SEEN) -> bytes:
@@ -73,11 +75,14 @@ def group_entries(entries: Iterable[IndexEntry]) -> list[tuple[Directory, Entrie
     return [(directory, Entries.of(grouped[directory])) for directory in sorted(grouped)]
 
 
-def join_members(members: Mapping[Directory, bytes], seen_control: SeenControl) -> bytes:
-    """Join the members of topic directories, from `encode_member`, into a file."""
+def join_members(
+    members: Mapping[Directory, bytes], seen_control: SeenControl, merged_files: int | None = None
+) -> bytes:
+    """Join the members of topic directories, from `encode_member`, into a file. `merged_files`: of the first one of a generation."""
     names = [[topic, life, len(member)] for (topic, life), member in members.items()]
     seen = {name: dict(sorted(found.items())) for name, found in zip(_SEEN_FIELDS, seen_control, strict=True) if found}
-    first = pack({"format": INDEX_FORMAT, "directories": names, **seen})
+    merged = {} if merged_files is None else {"merged_files": merged_files}
+    first = pack({"format": INDEX_FORMAT, "directories": names, **seen, **merged})
     return b"".join([_LEAD.pack(*_LEAD_MARKS, len(first)), first, *members.values()])
 
 
@@ -98,9 +103,10 @@ def split_file(content: bytes, key: str) -> IndexFile:
         if start != len(content):
             raise ValueError(f"{len(content)} bytes, {start} expected")  # noqa: TRY301
         seen_control = SeenControl(*(_numbers(header.get(name, {})) for name in _SEEN_FIELDS))
+        merged_files = as_number(header.get("merged_files", _ALL_FILES), 0, _ALL_FILES)
     except (KeyError, zstandard.ZstdError, struct.error, ValueError) as error:
         raise CorruptSegmentError(f"{key}: not an index: {error!r}") from error
-    return IndexFile(members, seen_control)
+    return IndexFile(members, seen_control, merged_files)
 
 
 def _read_header(content: bytes) -> tuple[dict[str, Any], int]:

@@ -2,7 +2,9 @@
 
 import hashlib
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -46,17 +48,40 @@ _OPENINGS: Final = 3
 # --- reading
 
 
-def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None) -> Index:
+@dataclass(slots=True)
+class _Limits:
+    """What may still be read of an index."""
+
+    files: int
+    bytes: int = MOST_GENERATION_BYTES
+
+    def within(self, files: Iterable[ListedObject], index: Index) -> Iterator[ListedObject]:
+        """Yield the files to read; note the others in the index."""
+        for item in files:
+            if not self.files:
+                index.unread_files += 1
+                continue
+            try:
+                refuse_larger(item.key, item.size, min(MOST_FILE_BYTES, self.bytes))
+            except CorruptSegmentError as error:
+                index.leave_out(item.key, error)
+                continue
+            self.bytes, self.files = self.bytes - item.size, self.files - 1
+            yield item
+
+
+def read_index(archive: Archive, wanted: Callable[[str], bool] | None = None, *, is_strict: bool = False) -> Index:
     """Read the index entries of the wanted topics (default: all). Unreadable files are left out, and named in `unreadable`.
 
     If listed files are missing, a newer generation may exist and a sweep may have deleted this one: the newer one is read.
+    `is_strict`: only damage leaves a file out. An error of the store is raised, since the file may be whole.
     """
     index = Index()
     for _ in range(_OPENINGS):
-        index, gone = Index(), list[str]()
+        index, gone = Index(is_strict=is_strict), list[str]()
         try:
             generation, files = _newest_generation(archive)
-            _read_generation(archive, index, generation, files, wanted, gone)
+            _read_generation(archive, index, generation, files, wanted, gone, _Limits(_MOST_FILES_READ))
             if not gone or _newest_generation(archive)[0] == generation:
                 break
         except ArchiverError as error:
@@ -72,10 +97,26 @@ def _read_generation(
     files: list[ListedObject],
     wanted: Callable[[str], bool] | None,
     gone: list[str],
+    limits: _Limits,
 ) -> None:
+    """Read a generation, and then the files of the previous one that were added while it was merged."""
     index.files = len(files)
     index.lost_files = _next_number(archive.layout, generation, files) - len(files)
-    for key, (members, seen_control) in _read_files(archive.store, files, index, gone):
+    first, merged_files = archive.layout.index_key(generation, 0), None
+
+    def read(some: Iterable[ListedObject]) -> Iterator[tuple[str, IndexFile]]:
+        return _read_files(archive.store, limits.within(some, index), index, gone)
+
+    def read_all() -> Iterator[tuple[str, IndexFile]]:
+        nonlocal merged_files
+        for key, file in read(files):
+            if key == first:
+                merged_files = file.merged_files
+            yield key, file
+        if generation and merged_files is not None:
+            yield from read(files_from(archive, generation - 1, merged_files))
+
+    for key, (members, seen_control, _) in read_all():
         index.seen_control = index.seen_control.joined(seen_control)
         for directory, member in members.items():
             if wanted is None or wanted(directory[0]):
@@ -98,7 +139,7 @@ def _read_files(
             index.note_problem(item.key, problem)
         return None if found is None else found[0]
 
-    wanted = list(_bounded(files, index))
+    wanted = list(files)
     contents = run_ahead(read, wanted, _READS_AT_ONCE, "index")
     for item in wanted:
         try:  # one file at a time: its parsed first line may be larger than the file
@@ -114,29 +155,20 @@ def _read_files(
             yield item.key, file
 
 
-def _bounded(files: Iterable[ListedObject], index: Index) -> Iterator[ListedObject]:
-    """Yield the files to read, within the limits of a file's size, of their number, and of their total size."""
-    left_bytes, left_files = MOST_GENERATION_BYTES, _MOST_FILES_READ
-    for item in files:
-        try:
-            refuse_larger(item.key, item.size, min(MOST_FILE_BYTES, left_bytes))
-            if not left_files:
-                raise CorruptSegmentError(f"{item.key}: is behind {_MOST_FILES_READ:,} other files")  # noqa: TRY301
-        except CorruptSegmentError as error:
-            index.leave_out(item.key, error)
-            continue
-        left_bytes, left_files = left_bytes - item.size, left_files - 1
-        yield item
-
-
 def _newest_generation(archive: Archive) -> tuple[int, list[ListedObject]]:
     """Return the number of the newest generation, and its files in order. Number 0 without files: no index exists yet."""
     names = archive.store.list_directories(archive.layout.index_prefix)
     generation = max(
         (found for name in names if (found := archive.layout.parse_index_generation(name)) is not None), default=0
     )
+    return generation, files_from(archive, generation, 0)
+
+
+def files_from(archive: Archive, generation: int, first: int) -> list[ListedObject]:
+    """List the files of a generation from a number on, in order."""
     listed = archive.store.list(archive.layout.index_generation_prefix(generation))
-    return generation, [item for item in listed if archive.layout.parse_index(generation, item.key) is not None]
+    numbered = ((archive.layout.parse_index(generation, item.key), item) for item in listed)
+    return [item for number, item in numbered if number is not None and number >= first]
 
 
 def _next_number(layout: Layout, generation: int, files: Iterable[ListedObject]) -> int:
@@ -186,13 +218,15 @@ def _metadata(content: bytes) -> dict[str, str]:
     return {INDEX_DIGEST: hashlib.sha256(content).hexdigest()}
 
 
-def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> None:
+def check_index_file(content: bytes, metadata: Mapping[str, str], key: str) -> IndexFile:
     """Check a whole file, also by its digest: zstd misses some flipped bits in its header. Raises CorruptSegmentError."""
     problem = _digest_problem(content, metadata, key)
     if problem:
         raise CorruptSegmentError(problem)
-    for member in split_file(content, key).members.values():
+    file = split_file(content, key)
+    for member in file.members.values():
         decode_member(cut_member(member), key)
+    return file
 
 
 def _digest_problem(content: bytes, metadata: Mapping[str, str], key: str) -> str:
@@ -217,25 +251,27 @@ def share_entries(
 
 
 def merge_index(archive: Archive) -> None:
-    """Begin a generation with the newest one's entries of all objects that still exist.
+    """Begin a generation with the newest one's entries of all objects that still exist, and of lost last objects.
 
-    Topic directories are merged one at a time, so that only compressed files are in memory. A process that loses the race for
-    the new generation does nothing: the winner merged the same files.
+    Raises for a file that could not be read, and begins none: it may be the only memory of where a partition ended.
+    Topic directories are merged one at a time, so that only compressed files are in memory. The put is the only effect. A process
+    that loses the race for it does nothing: the winner merged the same files. Files that others add meanwhile stay where they are,
+    and readers and the next merge take them from there.
     """
-    index, members = Index(), dict[Directory, bytes]()
+    index, members, gone = Index(is_strict=True), dict[Directory, bytes](), list[str]()
     generation, files = _newest_generation(archive)
-    _read_generation(archive, index, generation, files, None, [])
+    if generation == LAST_FACT_NUMBER:
+        raise _nothing_follows(archive.layout, archive.layout.index_generation_prefix(LAST_FACT_NUMBER))
+    _read_generation(archive, index, generation, files, None, gone, _Limits(sys.maxsize))
     for directory in sorted(index.directories):
         entries = _entries_of(archive, directory, index)
         index.forget(directory)
         if len(entries):
             members[directory] = encode_member(entries)
     for problem in index.unreadable.values():
-        log.warning("a part of the index of facts is left behind, as it cannot be read: %s", problem)
-    if generation == LAST_FACT_NUMBER:
-        raise _nothing_follows(archive.layout, archive.layout.index_generation_prefix(LAST_FACT_NUMBER))
-    if members:
-        content = join_members(members, index.seen_control)
+        raise CorruptSegmentError(f"{problem}; its entries would be lost: `archiver verify` tells what to do")
+    if members and not gone:  # the next file would take the number of a deleted last one, which counts as merged
+        content = join_members(members, index.seen_control, _next_number(archive.layout, generation, files))
         archive.store.put_if_absent(
             archive.layout.index_key(generation + 1, 0), content, _metadata(content), kind=ObjectKind.FACT
         )

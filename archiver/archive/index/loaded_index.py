@@ -11,7 +11,7 @@ from archiver.archive.index.index_member import cut_member, decode_member
 from archiver.archive.segments.entries import Entries
 from archiver.archive.segments.listing import ListedPartition, Partition
 from archiver.archive.segments.segment_facts import SegmentFacts
-from archiver.errors import NotWholeError
+from archiver.errors import ArchiverError, NotWholeError
 from archiver.process.values.columns import Numbers, Places, as_slice
 
 log = logging.getLogger(__name__)
@@ -105,10 +105,12 @@ class KnownDirectory:
 class Index:
     """The entries of some topic directories. A directory stays packed until its first access."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_strict: bool = False) -> None:
         self.seen_control = NOTHING_SEEN  # the control objects that any writer ever saw
         self.files = 0  # in the newest generation
         self.lost_files = 0  # missing before the last file
+        self.unread_files = 0  # beyond the number of files that readers take
+        self._is_strict = is_strict  # an error of the store is raised, and leaves nothing out
         self._problems: dict[str, str] = {}
         self._packed: dict[Directory, list[tuple[str, bytes]]] = {}
         self._known: dict[Directory, KnownDirectory] = {}
@@ -121,8 +123,10 @@ class Index:
         """Note a problem of a file, or of the whole index, given by its prefix."""
         self._problems.setdefault(key, problem)
 
-    def leave_out(self, key: str, error: object) -> None:
+    def leave_out(self, key: str, error: ArchiverError) -> None:
         """Note and log why a file, a part of it, or the whole index is not used."""
+        if self._is_strict and not isinstance(error, NotWholeError):
+            raise error
         log.info("a part of the index of facts is not used: %s", error)
         self.note_problem(key, str(error))
 

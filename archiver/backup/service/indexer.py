@@ -17,7 +17,7 @@ from archiver.archive.index.inventory import learn_unknown
 from archiver.archive.notes.holds import HOLDS
 from archiver.archive.notes.topics import list_newest_topic_facts
 from archiver.archive.segments.entries import IndexEntry
-from archiver.errors import StoppedError, StoreTemporaryError
+from archiver.errors import ArchiverError, StoppedError, StoreTemporaryError
 from archiver.process.running.signals import unless_stopped
 from archiver.process.running.workers import workers
 
@@ -48,6 +48,7 @@ class Indexer:
         self._wait = wait
         self._seen_control = NOTHING_SEEN  # entries that this instance has written into the index, or read there
         self._has_read = False
+        self._merge_at = MOST_FILES  # files: more while a merge fails, since each attempt reads all of them
 
     async def run(self) -> None:
         """Write regularly, until stopped."""
@@ -168,5 +169,13 @@ class Indexer:
     ) -> None:
         files = append_to_index(self._archive, entries, news)
         self._seen_control = self._seen_control.joined(news)
-        if files >= MOST_FILES and may_merge:
+        if files >= self._merge_at and may_merge:
+            self._merge(files)
+
+    def _merge(self, files: int) -> None:
+        try:
             merge_index(self._archive)
+            self._merge_at = MOST_FILES
+        except ArchiverError as error:  # the new file is written
+            self._merge_at = files + MOST_FILES
+            log.warning("the files of the index of facts were not merged: %s", error)

@@ -22,8 +22,8 @@ from archiver.archive.segments.listing import ListedPartition
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.segment_facts import Hole, HoleCause, SegmentFacts
 from archiver.codec.selection import Selection
-from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError
-from archiver.store.port import Body, ListedObject, ObjectKind
+from archiver.errors import CorruptSegmentError, FormatTooNewError, StoreError, StoreTemporaryError
+from archiver.store.port import MOST_PUT_BYTES, Body, ListedObject, ObjectKind
 from archiver.upkeep.verify import check_listing
 from tests.support.index_reader import (
     Member,
@@ -376,7 +376,7 @@ def with_columns(content: bytes, **changes: list[int]) -> bytes:
 
 
 @pytest.mark.parametrize("damage", BROKEN.values(), ids=BROKEN.keys())
-def test_a_damaged_file_is_ignored_and_written_anew(damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_file_is_ignored_and_forgotten_only_if_somebody_deletes_it(damage: Callable[[bytes], bytes]) -> None:
     store = CountingStore()
     written = fill(store)
     append_to_index(Archive(store, LAYOUT), [])
@@ -386,13 +386,27 @@ def test_a_damaged_file_is_ignored_and_written_anew(damage: Callable[[bytes], by
     inventory, heads = read_counting(store)
     assert (inventory, heads) == (plain, ENOUGH)
     append_to_index(Archive(store, LAYOUT), written)
+    assert read_counting(store) == (plain, 0)
+    key, before = LAYOUT.index_key(0, 0), dict(store.objects)
+    if key in read_index(Archive(store, LAYOUT)).unreadable:
+        with pytest.raises(CorruptSegmentError, match=f"^{key}: .*; its entries would be lost"):
+            merge_index(Archive(store, LAYOUT))
+        assert store.objects == before
+        store.delete([key])
     merge_index(Archive(store, LAYOUT))
+    assert LAYOUT.index_key(1, 0) in store.objects
     assert read_counting(store) == (plain, 0)
 
 
 def test_a_later_format_is_told_as_such() -> None:
     with pytest.raises(FormatTooNewError, match="k: format 2 is newer"):
         split_file(write_file({"format": 2, "directories": []}), "k")
+
+
+@pytest.mark.parametrize("number", [None, "1", -1, 1_000_001, True])
+def test_a_number_of_merged_files_that_cannot_be_is_no_index(number: object) -> None:
+    with pytest.raises(CorruptSegmentError, match="not an index"):
+        split_file(write_file({"format": 1, "directories": [], "merged_files": number}), "k")
 
 
 @pytest.mark.parametrize("name", ["facts", "holds"])
@@ -473,24 +487,161 @@ def test_a_merge_loses_nothing_and_its_loser_does_no_harm() -> None:
     assert [key for key in store.objects if "/index/000001/" in key] == [LAYOUT.index_key(1, 0)]
     assert read_counting(store)[1] == 0
     before = dict(store.objects)
-    racing = RacingStore(store)
+    racing = RacingStore(store, lambda: merge_index(Archive(store, LAYOUT)))
     merge_index(Archive(racing, LAYOUT))
     assert racing.was_late
     assert {key: found for key, found in store.objects.items() if key in before} == before
     assert read_counting(store)[1] == 0
 
 
-class RacingStore(MemoryStore):
-    """Before a put, another one merges."""
+class FlakyStore(CountingStore):
+    """One file cannot be read for now."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    bad = ""
+
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+        if key == self.bad:
+            raise StoreTemporaryError("503 Slow Down")
+        return super().get(key, most_bytes)
+
+
+def problems_of(store: MemoryStore) -> list[str]:
+    return [one for one in check_listing(Archive(store, LAYOUT)).problems if "t-0: " in one or "/index/" in one]
+
+
+def test_a_file_that_cannot_be_read_for_now_is_not_merged_away() -> None:
+    store = FlakyStore()
+    written = fill(store)
+    for entry in written:
+        append_to_index(Archive(store, LAYOUT), [entry])
+    store.delete([LAYOUT.segment_key(written[-1].key)])
+    before, told = dict(store.objects), problems_of(store)
+    assert [one.partition(" ")[0] for one in told] == ["t-0:"]
+    store.bad = LAYOUT.index_key(0, ENOUGH - 1)
+    with pytest.raises(StoreTemporaryError):
+        merge_index(Archive(store, LAYOUT))
+    assert store.objects == before
+    store.bad = ""
+    merge_index(Archive(store, LAYOUT))
+    assert problems_of(store) == told
+
+
+def test_a_file_that_cannot_be_read_for_now_is_no_finding() -> None:
+    """Others go on without it."""
+    store = FlakyStore()
+    append_to_index(Archive(store, LAYOUT), fill(store))
+    store.bad = LAYOUT.index_key(0, 0)
+    with pytest.raises(StoreTemporaryError):
+        check_listing(Archive(store, LAYOUT))
+    assert read_counting(store)[1] == ENOUGH
+
+
+def merged_while_another_appends(store: MemoryStore, late: IndexEntry) -> None:
+    """The old generation gets a file after the merge has listed it, and before it begins the new one."""
+    racing = RacingStore(
+        store, lambda: append_to_index(Archive(store, LAYOUT), [late], SeenControl({"t": 7}, {"h": 3}))
+    )
+    merge_index(Archive(racing, LAYOUT))
+    assert not racing.was_late
+
+
+def test_what_is_added_during_a_merge_is_read_and_merged_next() -> None:
+    store = CountingStore()
+    *written, late = fill(store)
+    append_to_index(Archive(store, LAYOUT), written)
+    merged_while_another_appends(store, late)
+    store.delete([LAYOUT.segment_key(late.key)])
+    for generation in (1, 2):
+        index = read_index(Archive(store, LAYOUT))
+        assert len(problems_of(store)) == 1
+        assert index.seen_control == SeenControl({"t": 7}, {"h": 3})
+        assert (index.files, len(index.of(("t", 0)).entries)) == (1, ENOUGH)
+        assert LAYOUT.index_key(generation, 0) in store.objects
+        merge_index(Archive(store, LAYOUT))
+    store.delete([key for key in store.objects if "/index/000000/" in key])
+    assert len(problems_of(store)) == 1
+
+
+def test_a_damaged_file_that_was_added_during_a_merge_is_told_and_not_merged_away() -> None:
+    store = CountingStore()
+    *written, late = fill(store)
+    append_to_index(Archive(store, LAYOUT), written)
+    merged_while_another_appends(store, late)
+    key = LAYOUT.index_key(0, 1)
+    store.objects[key] = replace(store.objects[key], body=b"damaged")
+    assert [one.partition(":")[0] for one in problems_of(store)] == [key]
+    with pytest.raises(CorruptSegmentError, match=key):
+        merge_index(Archive(store, LAYOUT))
+    store.delete([key])
+    assert not problems_of(store)
+    merge_index(Archive(store, LAYOUT))
+    assert LAYOUT.index_key(2, 0) in store.objects
+
+
+def test_a_merge_that_finds_a_file_deleted_begins_nothing() -> None:
+    """Its number is free again, and the new generation would count a file with that number as merged."""
+    store = DeletingStore()
+    *written, late = fill(store)
+    for entry in written:
+        append_to_index(Archive(store, LAYOUT), [entry])
+    store.bad = LAYOUT.index_key(0, ENOUGH - 2)
+    merge_index(Archive(store, LAYOUT))
+    assert LAYOUT.index_key(1, 0) not in store.objects
+    append_to_index(Archive(store, LAYOUT), [late])
+    merge_index(Archive(store, LAYOUT))
+    assert found_in(store, late) == late.facts
+
+
+class DeletingStore(CountingStore):
+    """One file is deleted between its listing and its reading."""
+
+    bad = ""
+
+    def get(self, key: str, most_bytes: int = MOST_PUT_BYTES) -> tuple[bytes, Mapping[str, str]] | None:
+        if key == self.bad:
+            self.bad = ""
+            self.delete([key])
+        return super().get(key, most_bytes)
+
+
+def test_a_merge_whose_put_had_no_answer_lost_nothing() -> None:
+    """The put was done or not: whoever merges next ends with the same entries."""
+    for is_done in (False, True):
+        store = CountingStore()
+        written = fill(store)
+        for entry in written:
+            append_to_index(Archive(store, LAYOUT), [entry])
+        with pytest.raises(StoreTemporaryError):
+            merge_index(Archive(UnansweredStore(store, is_done=is_done), LAYOUT))
+        assert (LAYOUT.index_key(1, 0) in store.objects) == is_done
+        assert read_counting(store)[1] == 0
+        merge_index(Archive(store, LAYOUT))
+        assert read_counting(store)[1] == 0
+
+
+class UnansweredStore(MemoryStore):
+    def __init__(self, store: MemoryStore, *, is_done: bool) -> None:
         super().__init__()
         self.objects = store.objects
-        self._other = store
+        self._is_done = is_done
+
+    def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
+        if self._is_done:
+            super().put_if_absent(key, body, metadata, kind=kind)
+        raise StoreTemporaryError("timed out")
+
+
+class RacingStore(MemoryStore):
+    """Before a put, another one does something."""
+
+    def __init__(self, store: MemoryStore, act: Callable[[], object]) -> None:
+        super().__init__()
+        self.objects = store.objects
+        self._act = act
         self.was_late = False
 
     def put_if_absent(self, key: str, body: Body, metadata: Mapping[str, str], *, kind: ObjectKind) -> str | None:
-        merge_index(Archive(self._other, LAYOUT))
+        self._act()
         etag = super().put_if_absent(key, body, metadata, kind=kind)
         self.was_late = etag is None
         return etag

@@ -29,6 +29,7 @@ from archiver.archive.index.index_member import cut_member, decode_member
 from archiver.archive.segments.entries import IndexEntry
 from archiver.errors import CorruptSegmentError
 from archiver.store.port import ObjectKind
+from archiver.upkeep.verify import check_listing
 from tests.support.case_limits import WatchedStore, Weight
 from tests.support.generated_store import LAYOUT as GENERATED
 from tests.support.generated_store import GeneratedStore, Shape
@@ -96,7 +97,10 @@ def test_a_first_line_that_lies_costs_its_file_and_nothing_else(directories: obj
     overwrite(store, write_file({"format": 1, "directories": directories}, [member]))
     with within(20 << 20, 2):
         assert read_index(Archive(store, LAYOUT)).unreadable.keys() == {FIRST}
-        merge_index(Archive(store, LAYOUT))
+        with pytest.raises(CorruptSegmentError, match="not an index"):
+            merge_index(Archive(store, LAYOUT))
+    store.delete([FIRST])
+    merge_index(Archive(store, LAYOUT))
     merged = read_index(Archive(store, LAYOUT))
     assert (merged.directories, merged.unreadable) == ({("kept", 0)}, {})
 
@@ -127,16 +131,33 @@ def test_a_generation_is_read_up_to_a_bound() -> None:
     assert _MOST_FILES_READ > 10 * MOST_FILES
 
 
-def test_thousands_of_files_are_not_all_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_thousands_of_files_are_not_all_asked_for_until_a_merge_takes_all() -> None:
     store = MemoryStore()
     fill(store, "t")
-    for number in range(1, 1_200):
+    for number in range(1, 1_199):
         store.objects[LAYOUT.index_key(0, number)] = store.objects[FIRST]
+    fill(store, "last")
     index = read_index(Archive(store, LAYOUT))
-    assert (index.directories, len(index.unreadable)) == ({("t", 0)}, 200)
+    assert (index.directories, index.unread_files, index.unreadable) == ({("t", 0)}, 200, {})
+    told = (
+        "p/control/index/: 200 files of the index are not read, as too many come before; a backup merges them, unless"
+    )
+    assert told in "\n".join(check_listing(Archive(store, LAYOUT)).problems)
     merge_index(Archive(store, LAYOUT))
-    assert "is left behind, as it cannot be read: p/control/index/000000/001000.zst: is behind" in caplog.text
-    assert not read_index(Archive(store, LAYOUT)).unreadable
+    index = read_index(Archive(store, LAYOUT))
+    assert (index.directories, index.unread_files) == ({("t", 0), ("last", 0)}, 0)
+
+
+def test_two_generations_are_read_up_to_the_same_bound() -> None:
+    """Whatever file 0 claims to have merged of the previous one."""
+    store = MemoryStore()
+    fill(store, "t")
+    for number in range(1, 700):
+        store.objects[LAYOUT.index_key(0, number)] = store.objects[FIRST]
+        store.objects[LAYOUT.index_key(1, number)] = store.objects[FIRST]
+    false = write_file({"format": 1, "directories": [], "merged_files": 0})
+    store.objects[LAYOUT.index_key(1, 0)] = replace(store.objects[FIRST], body=false, metadata={})
+    assert read_index(Archive(store, LAYOUT)).unread_files == 400
 
 
 def test_the_last_number_of_a_file_is_told() -> None:

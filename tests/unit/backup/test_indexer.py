@@ -154,6 +154,30 @@ def test_many_files_become_a_generation_but_not_at_a_stop() -> None:
     assert world.store.files[-1] == LAYOUT.index_key(1, 0)
 
 
+def test_a_damaged_file_stops_merges_and_is_told_and_costs_no_entry(caplog: pytest.LogCaptureFixture) -> None:
+    """Each attempt reads all files: there is one in MOST_FILES."""
+    world = World()
+    first = LAYOUT.index_key(0, 0)
+    world.put()
+    world.indexer.write()
+    kept = world.store.objects[first]
+    world.store.objects[first] = replace(kept, body=b"damaged")
+    for count in range(1, 3 * MOST_FILES):
+        assert len(world.store.files) == count
+        world.put()
+        world.indexer.write()
+        assert len(world.fresh) == 0
+    warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert len(warnings) == 3
+    assert warnings[0].startswith(f"the files of the index of facts were not merged: {first}: ")
+    world.store.objects[first] = kept
+    for _ in range(MOST_FILES):
+        world.put()
+        world.indexer.write()
+    assert world.store.files[-1] == LAYOUT.index_key(1, 0)
+    assert known_bases(world.store) == list(range(world.base))
+
+
 def test_the_end_of_a_run_that_put_nothing_writes_the_news_of_holds() -> None:
     world = World()
     archive = Archive(world.store, LAYOUT)

@@ -16,7 +16,7 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, is_restore_id, is_topic_name
 from archiver.archive.format.store_clock import agreed_now_ms, epoch_ms
 from archiver.archive.index.index_file import MOST_FILE_BYTES
-from archiver.archive.index.index_generations import check_index_file
+from archiver.archive.index.index_generations import check_index_file, files_from
 from archiver.archive.notes.holds import Hold
 from archiver.archive.restores.finished_restores import APPLICATIONS, FINISHED, PLAN, TargetIds, target_ids
 from archiver.archive.restores.restore_pins import RestorePins
@@ -54,6 +54,7 @@ class DebrisStay(StrEnum):
     KEPT = "retention.keep names __consumer_offsets"
     PINNED = "an unfinished restore may read it"
     STRANGE = "something lies there that is not the archive's"
+    UNMERGED = "it has files that came while the next one was begun, and which that one does not have"
     UNREADABLE = "what tells whether it may go cannot be read"
 
 
@@ -276,11 +277,14 @@ def _newest_days_first(archive: Archive, terms: DebrisTerms) -> Iterator[DebrisG
 
 
 def _index_versions(archive: Archive, terms: DebrisTerms) -> Iterator[DebrisGroup | DebrisStay]:
-    """Find versions of the index that a newer one replaces, whose first file is whole and was put an hour ago."""
+    """Find versions of the index that a newer one replaces, whose first file is whole and was put an hour ago.
+
+    The version before the newest stays if it has files that were added while it was merged: readers take them from there.
+    """
     layout = archive.layout
     names = archive.store.list_directories(layout.index_prefix)
     *earlier, newest = sorted(name for name in names if layout.parse_index_generation(name) is not None) or [""]
-    begun_ms = _begun_ms(archive, int(newest)) if earlier else 0
+    begun_ms, merged_files = _begun(archive, int(newest)) if earlier else (0, 0)
     for name in earlier:
         parse = partial(layout.parse_index, int(name))
         group = _sum_numbered(archive, DebrisKind.INDEX, f"index/{name}", parse)
@@ -288,6 +292,8 @@ def _index_versions(archive: Archive, terms: DebrisTerms) -> Iterator[DebrisGrou
             yield DebrisStay.STRANGE
         elif terms.store_now_ms - max(group.newest_ms, begun_ms) < max(terms.min_age_ms, _INDEX_MS):
             yield DebrisStay.YOUNG
+        elif int(name) == int(newest) - 1 and files_from(archive, int(name), merged_files):
+            yield DebrisStay.UNMERGED
         else:
             yield group
 
@@ -299,14 +305,13 @@ def _sum_numbered(
     return _sum_up(kind, stream, list_group(archive, stream), lambda item: parse(item.key) is not None)
 
 
-def _begun_ms(archive: Archive, generation: int) -> int:
-    """Return when file 0 of the newest version was put. It must be whole. Raises NotWholeError."""
+def _begun(archive: Archive, generation: int) -> tuple[int, int]:
+    """Return when file 0 of the newest version was put, and how many files it merged. It must be whole. Raises NotWholeError."""
     key = archive.layout.index_key(generation, 0)
     info, found = archive.store.head(key), archive.store.get(key, MOST_FILE_BYTES)
     if info is None or found is None:
         raise CorruptSegmentError(f"{key}: is not there; earlier generations of the index stay")
-    check_index_file(*found, key)
-    return epoch_ms(info.last_modified)
+    return epoch_ms(info.last_modified), check_index_file(*found, key).merged_files
 
 
 _FINDERS: Final = {

@@ -10,6 +10,7 @@ import pytest
 from archiver.archive.format.control import Fact, encode_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, OffsetMapKey, SegmentKey
+from archiver.archive.index.index_file import NOTHING_SEEN, join_members
 from archiver.archive.index.index_generations import append_to_index, read_index
 from archiver.archive.notes.holds import Hold
 from archiver.archive.reading.lost_control import lost_control_objects
@@ -166,6 +167,18 @@ def test_what_goes(world: tuple[Archive, MortalStore]) -> None:
         "index/000007",
     }
     assert verified(archive) == []
+
+
+def test_a_version_with_files_that_the_next_one_lacks_stays_until_one_has_them() -> None:
+    store = MemoryStore()
+    archive = Archive(store, LAYOUT)
+    put_generation(store, 0, files=2)
+    first = join_members({}, NOTHING_SEEN, merged_files=1)
+    store.put_if_absent(LAYOUT.index_key(1, 0), first, {}, kind=ObjectKind.FACT)
+    plan = survey_debris(archive, TERMS)
+    assert (streams(plan), plan.staying) == ([], {DebrisKind.INDEX: {DebrisStay.UNMERGED: 1}})
+    store.put_if_absent(LAYOUT.index_key(2, 0), first, {}, kind=ObjectKind.FACT)
+    assert streams(survey_debris(archive, TERMS)) == ["index/000000", "index/000001"]
 
 
 EFFECTS = 2 * (2 + 2 + 1 + 1) + 2 * 2 + 2  # deletes of three objects each: restores in four phases, days, index
