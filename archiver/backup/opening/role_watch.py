@@ -9,7 +9,7 @@ from archiver.archive.copies.roles import ROLES, CompleteCopy, RoleEntry, RolePl
 from archiver.archive.format.control import newest_numbers
 from archiver.archive.format.handle import Archive
 from archiver.archive.notes.topics import PartitionSource, TopicFact, is_compacted
-from archiver.backup.opening.history_return import Outcome, take_back
+from archiver.backup.opening.history_return import ReturnOutcome, take_back
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.process.output.defects import as_ours
@@ -79,9 +79,9 @@ class RoleWatch:
             except Exception as error:  # noqa: BLE001 - the copy is read meanwhile, and nothing else depends on it
                 log.warning("%s; a copy of %s is read meanwhile", as_ours(error, place.stream), _named(place))
                 continue
-            if outcome is Outcome.GAP:
+            if outcome is ReturnOutcome.GAP:
                 self._blocked.add(place)
-            if outcome is Outcome.DONE:
+            if outcome is ReturnOutcome.DONE:
                 self._returning.pop(place, None)
 
     # --- reading
