@@ -11,7 +11,7 @@ from archiver.archive.notes.topics import read_topic
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segments.segment_writer import MOST_HOLES
 from archiver.cli.import_ import exit_code, import_lines, import_row
-from archiver.codec.damage import NO_OFFSETS
+from archiver.codec.foreign.damage import NO_OFFSETS
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import StoreTemporaryError, StrangerError, TemporaryError, UsageError
 from archiver.imports.filling import import_note
