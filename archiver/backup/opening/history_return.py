@@ -86,7 +86,7 @@ def _put(archive: Archive, place: RolePlace, before: RoleLog, copy: CompleteCopy
     reach("history.put")
     now = read_newest_entry(archive, place)
     if now is None or now.entry.holder != HISTORY:
-        log.info("%s: somebody else was faster; whether topics/ may be read again is decided anew", place.stream)
+        log.info("%s: another entry was put first; whether topics/ may be read again is decided anew", place.stream)
         return ReturnOutcome.NOT_YET
     log.warning(
         "%s: topics/ is read again, by entry %d, since the topic is compacted no longer. What Kafka had removed of the log"

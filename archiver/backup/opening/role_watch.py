@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 _READS_AT_ONCE: Final = 8
 
-Told = RoleEntry | ArchiverError | None
+NewestEntry = RoleEntry | ArchiverError | None
 
 
 class RoleWatch:
@@ -86,7 +86,7 @@ class RoleWatch:
 
     # --- reading
 
-    async def _read(self, topic: str, places: Collection[RolePlace]) -> dict[RolePlace, Told]:
+    async def _read(self, topic: str, places: Collection[RolePlace]) -> dict[RolePlace, NewestEntry]:
         try:
             told = await self._pool.call(self._read_newest, topic, places)
         except StoreError as error:  # permanent: an unknown role is no reason to archive nothing
@@ -97,11 +97,11 @@ class RoleWatch:
                 self._tell(f"{place.stream} {found}", logging.WARNING, f"{found}; {_named(place)}: {consequence}")
         return told
 
-    def _read_newest(self, topic: str, places: Collection[RolePlace]) -> dict[RolePlace, Told]:
+    def _read_newest(self, topic: str, places: Collection[RolePlace]) -> dict[RolePlace, NewestEntry]:
         numbers = newest_numbers(self._archive, f"{ROLES}/{topic}")
         logged = [place for place in places if place.stream in numbers]
 
-        def read(place: RolePlace) -> Told:
+        def read(place: RolePlace) -> NewestEntry:
             number = numbers[place.stream]
             known = self._entries.get(place.stream)
             if known is not None and known[0] == number:

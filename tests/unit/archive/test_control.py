@@ -35,7 +35,7 @@ from archiver.archive.notes.topic_changes import record_branch, record_topic
 from archiver.archive.notes.topics import (
     Branch,
     Life,
-    Stretch,
+    LifeRange,
     TopicFact,
     is_compacted,
     read_cluster,
@@ -359,7 +359,7 @@ def test_one_election_that_cuts_many_logs_makes_one_life() -> None:
     assert known.life_of_partition("A", 7) == known.current
     assert known.lineage(1, 7) == [(0, 0, 102), (1, 102, None)]
     assert known.life_of_partition("A", 49).life == 0
-    assert known.lineage(1, 49) == [Stretch(0, 0, None)]
+    assert known.lineage(1, 49) == [LifeRange(0, 0, None)]
     assert known.lineage(0, 7) == [(0, 0, None)]
     assert life_in(store, partitions=50, partition=7) == 1
 

@@ -17,7 +17,7 @@ from archiver.upkeep.retention.planning.sweep_plan import SweepPlan, TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import KeptTopic, TopicTerms
 from archiver.upkeep.retention.sweeping.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay
 from archiver.upkeep.retention.sweeping.debris_sweep import DebrisSwept
-from archiver.upkeep.retention.sweeping.sweep import Swept
+from archiver.upkeep.retention.sweeping.sweep import TopicSweepResult
 from archiver.upkeep.retention.sweeping.sweep_result import SweepResult, report_of
 
 DIGEST = "0123456789abcdef" * 2
@@ -71,7 +71,7 @@ def sweep_of(name: str, root: int, count: int) -> TopicSweep:
 def result_of(*, without_kafka: bool = False) -> SweepResult:
     former, current = sweep_of("t@0", 0, 2), sweep_of("t", 1, 5)
     plan = SweepPlan(made_ms=0, now_ms=0, topics=[former, current], kept=(), without_kafka=without_kafka)
-    return SweepResult(plan=plan, swept=[Swept("t@0", deleted=list(former.going))], waiting=[current])
+    return SweepResult(plan=plan, swept=[TopicSweepResult("t@0", deleted=list(former.going))], waiting=[current])
 
 
 def test_lives_of_a_topic_are_told_apart() -> None:

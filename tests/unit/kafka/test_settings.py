@@ -153,7 +153,7 @@ TOKEN = {
         ),
         (
             {"security_protocol": "ssl", "enable_ssl_certificate_verification": "false"},
-            "kafka: enable.ssl.certificate.verification: whoever is between can pose as a broker, and gets records;",
+            "kafka: enable.ssl.certificate.verification: anyone on the way can pose as a broker, and gets records;",
         ),
         (
             {"security_protocol": "sasl_ssl", "ssl_endpoint_identification_algorithm": "none", **TOKEN},

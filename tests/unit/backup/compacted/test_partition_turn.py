@@ -14,7 +14,7 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import StoreClock
 from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn.role_listings import RoleListings
-from archiver.backup.compacted.turn.turn_decisions import Reading
+from archiver.backup.compacted.turn.turn_decisions import CopyProgress
 from archiver.backup.compacted.turn.turn_schedule import TurnTimes
 from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.work.partition_turn import PartitionTurn
@@ -124,7 +124,7 @@ def test_a_candidate_that_an_earlier_process_read_past_expired_records_never_rep
         fetches=SimpleNamespace(state=None), writer=SimpleNamespace(durable_position=30, objects_end=30)
     )
     turn.readings[2] = reading = cast("Any", SimpleNamespace(is_unsure=False, feed=feed, report_durable=lambda: None))
-    turn.turn = replace(turn.turn, readings={2: Reading(position=30, durable=30, next=30, complete_at=30)})
+    turn.turn = replace(turn.turn, readings={2: CopyProgress(position=30, durable=30, next=30, complete_at=30)})
     reading.check_time = lambda: False
     for _ in range(2):
         asyncio.run(turn._look_until_quiet())

@@ -181,7 +181,7 @@ def test_a_candidate_that_takes_too_long_or_is_silent() -> None:
         "generation 4 of a cannot become sure, unattainable: reading takes 30 h 0 min, delete.retention.ms is 24 h 0 min"
         in found["unattainable"]
     )
-    assert "nobody has worked on generation 4 of a for 30 h" in found["overdue"]
+    assert "no instance has worked on generation 4 of a for 30 h" in found["overdue"]
     hear(bucket, "a", 4, NOW_MS - HOUR_MS, moment_ms=NOW_MS - 2 * HOUR_MS)
     assert alarms(read(bucket)) == {}
 

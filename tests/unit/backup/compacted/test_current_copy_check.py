@@ -5,7 +5,7 @@ import pytest
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.copy_catalog import CopyCatalog
 from archiver.archive.copies.roles import CompleteCopy, RoleEntry
-from archiver.backup.compacted.turn.holder_watch import HolderWatch
+from archiver.backup.compacted.turn.current_copy_check import CurrentCopyCheck
 from tests.support.memory_store import CountingStore
 from tests.support.standing_copies import PLACE, StandingCopies, copy_of
 
@@ -24,7 +24,7 @@ class Bench:
         self.put(2, entries.begin(log, 2, "b", has_history=False))
         self.put(3, entries.switch(self.entry, 3, copy_of("b2", 30, 33)))
         self.keys = self.bucket.fill("b2", [(0, 10), (10, 20), (20, 30)])
-        self.watch = HolderWatch(CopyCatalog(self.bucket.archive), PLACE, first_s=5.0, every_s=100.0)
+        self.watch = CurrentCopyCheck(CopyCatalog(self.bucket.archive), PLACE, first_s=5.0, every_s=100.0)
 
     @property
     def since_ms(self) -> int | None:
