@@ -190,7 +190,7 @@ def test_an_end_that_the_backup_has_committed_is_missed(broker_41: Broker, topic
     assert verified(kept).is_whole
 
 
-def test_who_asks_about_nothing_is_told(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+def test_a_selection_that_matches_nothing_is_reported(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
     with pytest.raises(UsageError, match=r"nothing is archived there; check storage\.url"):
         run_verify(config, Level.LISTING)

@@ -109,7 +109,7 @@ def test_whose_a_partition_is(policy: str | None, left: set[int], returning: set
     assert {place.partition for place in watch._returning} == returning
 
 
-def test_partitions_with_a_copy_are_left_which_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_partitions_with_a_copy_are_skipped_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
     caplog.set_level(logging.INFO, logger=LOGGER)
     site.log(0, BEGUN)
@@ -232,7 +232,7 @@ def test_objects_of_the_holder_and_of_its_tail_are_waited_for(of: Generation) ->
     assert take_back(site.archive, PLACE, 20) is ReturnOutcome.DONE
 
 
-def test_a_gap_under_topics_is_told_and_the_copy_goes_on_being_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gap_under_topics_is_reported_and_readers_keep_the_copy(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
     site.record("delete")
     site.log(0, BEGUN, SWITCHED)
@@ -264,7 +264,7 @@ def test_what_a_sweep_took_from_topics_is_no_gap() -> None:
     assert take_back(site.archive, PLACE, 12) is ReturnOutcome.DONE
 
 
-def test_lives_that_a_life_goes_on_from_count() -> None:
+def test_earlier_lives_of_a_branch_count() -> None:
     """The copy is of life 1, into which the log was cut back at offset 4: below that, the history is in life 0."""
     site = Site()
     site.record("delete")
@@ -342,7 +342,7 @@ def test_a_watch_looks_at_what_is_not_whole_once(monkeypatch: pytest.MonkeyPatch
     assert tries == [ReturnOutcome.GAP]
 
 
-def test_what_fails_keeps_nobody_from_the_rest(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_partition_does_not_block_the_others(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
     fact = site.record("delete")
     site.log(0, BEGUN, SWITCHED)

@@ -167,7 +167,7 @@ TOKEN = {
     ],
     ids=str,
 )
-def test_what_others_on_the_way_can_read_or_pretend_is_told_once(
+def test_insecure_login_settings_are_reported_once(
     properties: dict[str, object], said: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     warn_once.cache_clear()

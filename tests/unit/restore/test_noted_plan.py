@@ -190,7 +190,7 @@ def test_chosen_records_are_noted_in_pieces_too(are_columns: bool) -> None:
     assert {isinstance(block, ObjectParts) for block in blocks} == {are_columns}
 
 
-def test_a_piece_that_is_gone_or_damaged_is_told() -> None:
+def test_a_missing_or_damaged_piece_is_reported() -> None:
     store = MemoryStore()
     note(store, plan_of())
     assert check_control(Archive(store, LAYOUT)) == []
@@ -207,7 +207,7 @@ def test_a_piece_that_is_gone_or_damaged_is_told() -> None:
     assert problems == [f"{key}: is gone; bring it back from the bucket's versions"]
 
 
-def test_another_piece_in_the_place_of_one_is_told() -> None:
+def test_a_replaced_piece_is_reported() -> None:
     """One that is whole, with a digest of its own: its name tells that it is not the one."""
     store = MemoryStore()
     note(store, plan_of())

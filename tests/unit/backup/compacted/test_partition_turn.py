@@ -99,7 +99,7 @@ def test_a_candidate_with_a_damaged_object_is_begun_anew_by_its_own_instance() -
     assert newest(stand).candidate == generation("b3")
 
 
-def test_the_next_copy_is_begun_also_where_the_one_that_holds_cannot_be_gone_on_with() -> None:
+def test_the_next_copy_is_begun_when_the_current_one_is_damaged() -> None:
     """One survivor can take every step."""
     stand = StandingCopies()
     held_by_a(stand)
@@ -147,7 +147,7 @@ def test_a_number_never_comes_again_also_where_a_role_log_was_deleted() -> None:
     assert (found.number, found.entry.candidate) == (8, generation("a8"))
 
 
-def test_behind_the_last_number_of_a_role_log_nothing_is_begun_and_the_reason_is_told() -> None:
+def test_nothing_is_begun_after_the_last_number_of_a_role_log() -> None:
     stand = StandingCopies()
     stand.note(999_999, entries.begin(None, 999_999, "a", has_history=False), 0)
     turn = turn_of(stand, "b", begins_first=True)

@@ -482,7 +482,7 @@ def test_a_hold_that_comes_while_a_batch_is_noted_stops_it() -> None:
     assert not swept_of(archive)
 
 
-def test_who_stood_still_between_look_and_delete_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_paused_before_a_delete_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process stops, a hold is added, and the process wakes up before it has sent the delete."""
     monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.PAUSES_S", (0, 0, 0))
     now_s, held = [0.0], list[str]()
