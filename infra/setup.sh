@@ -17,15 +17,18 @@ infra/pip.sh --constraint constraints.txt --group build
 .venv/bin/python -m pip --disable-pip-version-check --quiet install --no-index --no-deps --no-build-isolation --check-build-dependencies --editable .
 if [ "$purpose" = demo ]; then
   infra/pip.sh --constraint constraints.txt 'kafka-archiver[demo]'
+  .venv/bin/python -m archiver.codec.warm
 else
   infra/pip.sh --constraint constraints.txt 'kafka-archiver[demo]' --group dev
+  .venv/bin/python -m archiver.codec.warm &
+  warm=$!
   echo "fetching the tests' Kafka, Spark's Avro reader, and MinIO"
   .venv/bin/python -m tests.support.parts &
   parts=$!
   infra/minio.sh
   wait "$parts"
+  wait "$warm"
 fi
-.venv/bin/python -m archiver.codec.warm
 if [ "$purpose" = test ]; then
   echo "keeping the classes of Spark for quicker starts"
   .venv/bin/python -m archiver.spark.warm || echo "Spark starts as before"

@@ -1,6 +1,7 @@
 """`archiver compacted clear`: its options, its run, and its printer; and the refusal of `compacted accept`, which it replaces."""
 
 import argparse
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from archiver.process.output.text import spell_count, spell_size
 
 if TYPE_CHECKING:
     from archiver.backup.compacted.clearing.clearing_run import ClearingReport
+
+log = logging.getLogger(__name__)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +61,9 @@ def run(options: argparse.Namespace) -> int:
 
     survey = ClearingSurvey(archive, rules, config.restores.pin_ms, lambda asked: dict.fromkeys(asked, NO_LOG))
     report = clear_copies(survey, places, agreed_now_ms(archive.store))
-    print_lines(cleared_lines(report))
+    for line in cleared_lines(report):
+        log.warning("%s", line)
+    print_lines([*cleared_lines(report), *kept_lines(report)])
     if not report.cleared:
         print_line(f"{options.place}: nothing was deleted")
     for line in (*report.failures, *(why for found in report.alarms.values() for why in found)):
@@ -81,5 +86,10 @@ def cleared_lines(report: "ClearingReport") -> Iterator[str]:
     for one in report.cleared:
         what = f"{spell_count(one.objects, 'object')} of {spell_size(one.bytes)}"
         yield f"{name_of(one.place)}: generation {one.generation} was deleted by force: {what}"
+
+
+def kept_lines(report: "ClearingReport") -> Iterator[str]:
+    from archiver.backup.compacted.clearing.alarms import name_of
+
     for kept in report.kept:
         yield f"{name_of(kept.place)}: generation {kept.generation} stays: {'; '.join(kept.why)}"

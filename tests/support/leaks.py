@@ -55,6 +55,7 @@ class Watch:
     of_user: Collection[Path] = ()  # files that the user has written
     found: set[str] = field(default_factory=set)
     seen: set[str] = field(default_factory=set)
+    _searched: set[tuple[Path, int, int, int]] = field(default_factory=set)  # states of files
     _forms: dict[str, "re.Pattern[bytes]"] = field(default_factory=dict)
 
     def search(self, where: str, content: bytes | str) -> None:
@@ -75,7 +76,12 @@ class Watch:
         for place, _, names in os.walk(folder):  # which overlooks that a folder is gone meanwhile
             for path in (Path(place, name) for name in names):
                 with suppress(OSError):
-                    if path.is_file() and path not in self.of_user:
+                    if not path.is_file() or path in self.of_user:
+                        continue
+                    state = path.stat()
+                    which = (path, state.st_ino, state.st_size, state.st_mtime_ns)
+                    if which not in self._searched:
+                        self._searched.add(which)
                         self.search(f"file {path.relative_to(folder)}", path.read_bytes())
 
     def search_processes(self, pid: int, *, java_has_ours: bool) -> None:

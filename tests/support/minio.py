@@ -24,28 +24,18 @@ _STOP_SECONDS = 10.0
 
 
 def find_minio() -> Path | None:
-    """The minio binary: $ARCHIVER_MINIO, the Go binaries, the repository's cache, PATH; None when there is none.
+    """The minio binary: $ARCHIVER_MINIO, else the one that set-up built of the pinned module; None when there is none.
 
-    One that was asked for by name and is not there is an error, not a reason to take another.
+    No other one is taken, such as one in PATH: nothing tells its version. One that was asked for by name and is not there is an
+    error.
     """
     named = os.environ.get("ARCHIVER_MINIO")
     if named:
         if not Path(named).is_file():
             raise FileNotFoundError(f"no minio binary at {named}")
         return Path(named)
-    candidates = [*_go_binaries(), _REPOSITORY / ".cache" / "bin" / "minio"]
-    on_path = shutil.which("minio")
-    if on_path:
-        candidates.append(Path(on_path))
-    return next((path for path in candidates if os.access(path, os.X_OK)), None)
-
-
-def _go_binaries() -> list[Path]:
-    go = shutil.which("go")
-    if go is None:
-        return []
-    answer = subprocess.run([go, "env", "GOPATH"], capture_output=True, text=True, check=False, timeout=20)
-    return [Path(folder) / "bin" / "minio" for folder in answer.stdout.strip().split(os.pathsep) if folder]
+    built = _REPOSITORY / ".cache" / "bin" / "minio"
+    return built if os.access(built, os.X_OK) else None
 
 
 def minio_or_skip(certificates: Path | None = None, environment: Mapping[str, str] | None = None) -> "Minio":

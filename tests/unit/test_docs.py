@@ -3,6 +3,7 @@
 import re
 import shlex
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ def test_options_exist(page: str) -> None:
     assert sorted(option for option in named if option not in help_texts) == []
 
 
+@cache
 def _help_of(command: str) -> str:
     parser = build_parser()
     for word in command.split():

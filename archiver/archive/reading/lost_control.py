@@ -130,15 +130,16 @@ def _restore_of(stream: str) -> str:
 
 
 def _lost_parts(archive: Archive, there: _ControlListing, plans: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the missing pieces of plans, and the missing lists of chosen records; plans name both."""
+    """Yield the missing pieces of plans, and the missing lists of chosen records; plans name both. Earlier plans are read, too."""
 
     def lost_of(stream: str) -> list[str]:
-        try:
-            plan = read_fact(archive, stream, max(there.numbers[stream]))
-        except NotWholeError:  # `verify --level records` reports that
-            return []
-        pieces = _pieces_in(stream, plan)
-        chosen = set(_choices_in(archive.layout, plan))
+        pieces: dict[str, None] = {}
+        chosen: set[str] = set()
+        for number in sorted(there.numbers[stream]):
+            with suppress(NotWholeError):  # `verify --level records` reports that
+                plan = read_fact(archive, stream, number)
+                pieces |= dict.fromkeys(_pieces_in(stream, plan))
+                chosen |= set(_choices_in(archive.layout, plan))
         for piece in pieces:
             with suppress(NotWholeError):
                 chosen |= set(_choices_in(archive.layout, read_fact(archive, piece, 0)))

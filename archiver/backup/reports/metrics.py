@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -12,7 +13,7 @@ from archiver import __version__
 from archiver.archive.notes.run_notes import RunKind
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.reports.ledger import Ledger
-from archiver.process.output.declared_metrics import Declared, Labels, counters_of, family_of
+from archiver.process.output.declared_metrics import Declared, Labels, counters_of, drop_topics, family_of
 
 RECORDS: Final = Declared("archiver_records_total", "counter", "Archived records.")
 PAYLOAD_BYTES: Final = Declared("archiver_payload_bytes_total", "counter", "Bytes of archived keys and values.")
@@ -184,6 +185,8 @@ class Metrics(Ledger):
         self._rebalances = rebalances
         self._commit_failures = commit_failures
         self._gone = gone
+        self._lock = Lock()
+        self.records = 0  # made durable, of all topics
         self.registry = CollectorRegistry()
         self.registry.register(self)  # before the counters: it begins them at zero
         self._counters = counters_of((one for one in METRICS if one not in _ASKED), self.registry)
@@ -192,6 +195,8 @@ class Metrics(Ledger):
         )
 
     def put(self, topic: str, *, records: int, payload_bytes: int, stored_bytes: int, seconds: float) -> None:
+        with self._lock:
+            self.records += records
         self._count(RECORDS, topic, by=records)
         self._count(PAYLOAD_BYTES, topic, by=payload_bytes)
         self._count(STORED_BYTES, topic, by=stored_bytes)
@@ -219,20 +224,16 @@ class Metrics(Ledger):
     def _count(self, declared: Declared, *labels: str, by: int = 1) -> None:
         self._counters[declared].labels(*labels).inc(by)
 
-    @property
-    def records(self) -> int:
-        """Records made durable, of all topics."""
-        (family,) = self._counters[RECORDS].collect()
-        return int(sum(sample.value for sample in family.samples))
-
     def collect(self) -> Iterator[Metric]:
         """Yield values computed at a scrape: gauges, and counts of others."""
         states = list(self._state())
-        self._begin_at_zero({state.topic for state in states})
+        topics, gone = {state.topic for state in states}, frozenset(self._gone())
+        self._begin_at_zero(topics)
+        drop_topics(self._counters, gone - topics)
         values: dict[Declared, Mapping[Labels, float]] = {**_gauges(states, self._clock_ms())}
         values[REBALANCES] = {(): self._rebalances()}
         values[COMMIT_FAILURES] = {(): self._commit_failures()}
-        values[TOPICS_GONE] = {(topic,): 1 for topic in self._gone()}
+        values[TOPICS_GONE] = {(topic,): 1 for topic in gone}
         values[BUILD] = {(self._kind.value, __version__): 1}
         values[START] = {(self._kind.value,): self._started_ms / 1000}
         for declared in METRICS:

@@ -98,7 +98,9 @@ class Heartbeats:
         return round(1000 * (time.monotonic() - self._began_s))
 
     def _report(self, what: str, problem: str) -> None:
-        """Log a problem once, until it changes."""
+        """Log a problem once, until it changes; none while the service is not ready, as it has logged the reason."""
+        if problem and self._vitals.why_not_ready() is not None:
+            return
         if problem and problem != self._reported[what]:
             log.warning("%s", problem)
         self._reported[what] = problem

@@ -94,19 +94,17 @@ def note_import(archive: Archive, note: ImportNote) -> None:
 
 def note_positions(archive: Archive, cluster_id: str, positions: GroupOffsets) -> None:
     """Add positions to those of the newest snapshot, in a snapshot of now."""
-    newest = next(SnapshotReader(archive, LAST_LONG, log.warning).newest_first(), None)
-    groups, missing = (
-        _joined({} if newest is None else _plain(newest), positions),
-        () if newest is None else newest.missing,
-    )
-    now_ms = machine_now_ms()
 
-    def decide(_: Fact | None) -> Fact | None:
-        if newest is not None and groups == _plain(newest):
+    def decide(latest: Fact | None) -> Fact | None:
+        newest = next(SnapshotReader(archive, LAST_LONG, log.warning).newest_first(), None)
+        before, missing = ({}, ()) if newest is None else (_plain(newest), newest.missing)
+        groups = _joined(before, positions)
+        # After a lost answer, `latest` is ours. It is not the newest one if a writer's clock is ahead.
+        if groups == before or (latest is not None and latest.get("groups") == groups):
             return None
-        return snapshot_fact(cluster_id, now_ms, 0, groups, missing)
+        return snapshot_fact(cluster_id, machine_now_ms(), 0, groups, missing)
 
-    append_fact(archive, stream_of(now_ms), decide)
+    append_fact(archive, stream_of(machine_now_ms()), decide)
 
 
 def _plain(snapshot: Snapshot) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Declarations of metrics, and the prometheus_client counters and families built from them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +28,15 @@ def counters_of(metrics: Iterable[Declared], registry: CollectorRegistry) -> dic
     return {
         one: Counter(one.name, one.meaning, one.labels, registry=registry) for one in metrics if one.kind == "counter"
     }
+
+
+def drop_topics(counters: Mapping[Declared, Counter], topics: Collection[str]) -> None:
+    """Remove the series of these topics."""
+    for declared, counter in counters.items() if topics else ():
+        if "topic" in declared.labels:
+            for labels in [sample.labels for family in counter.collect() for sample in family.samples]:
+                if labels["topic"] in topics:
+                    counter.remove(*(labels[name] for name in declared.labels))
 
 
 def family_of(declared: Declared, values: Mapping[Labels, float]) -> Metric:

@@ -116,8 +116,11 @@ def grown_problems(before: Offsets, now: Offsets) -> list[str]:
     """Return problems of topics that are still written to: no user chose to delete the new records."""
     grown = {
         name: sum(
-            one.high_watermark - (before[name][number].high_watermark if number in before[name] else one.log_start)
-            for number, one in partitions.items()
+            max(
+                0,
+                one.high_watermark - (before[name][number].high_watermark if number in before[name] else one.log_start),
+            )
+            for number, one in partitions.items()  # a log that was truncated does not outweigh the growth of another one
         )
         for name, partitions in now.items()
         if name in before
@@ -126,7 +129,7 @@ def grown_problems(before: Offsets, now: Offsets) -> list[str]:
         f"target topic {name} is not purged: {spell_count(count, 'record')} came since it was looked at; stop its producers,"
         " and run the same command again"
         for name, count in sorted(grown.items())
-        if count > 0
+        if count
     ]
 
 

@@ -12,6 +12,7 @@ from archiver.archive.format.fact_model import BoundedText, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.format.note_stream import Noted, NoteKind
+from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.notes.applied_limits import AppliedLimits, LimitSource, change_applied
 from archiver.archive.notes.holds import Hold, add_hold, release_hold
 from archiver.archive.notes.policies import NotedPolicy, note_policy
@@ -19,6 +20,8 @@ from archiver.archive.notes.swept import Noting, OffsetRanges, SweptPlace, add_s
 from archiver.archive.notes.topic_changes import accept_gone, record_branch, record_ends, record_topic
 from archiver.archive.notes.topics import Branch
 from archiver.errors import CorruptSegmentError
+from archiver.groups.positions.snapshots import snapshot_fact, stream_of
+from archiver.imports.filling.import_note import note_positions
 from archiver.upkeep.retention.planning.kept_plans import keep_plan
 from tests.support.memory_store import MemoryStore
 from tests.support.racing_store import LossyStore, RacingStore
@@ -110,6 +113,15 @@ def note_topic(archive: Archive) -> None:
     record_topic(archive, topic="orders", topic_id="A", cluster_id="c", partitions=1, configs={})
 
 
+def note_positions_of_a(archive: Archive) -> None:
+    note_positions(archive, "c", {"a": {"orders": {0: 5}}})
+
+
+def snapshot_ahead(archive: Archive) -> None:
+    ahead = snapshot_fact("c", machine_now_ms() + 60_000, 0, {}, [])
+    append_fact(archive, stream_of(machine_now_ms()), lambda _: ahead)
+
+
 @pytest.mark.parametrize(
     ("prepare", "change"),
     [
@@ -134,6 +146,8 @@ def note_topic(archive: Archive) -> None:
             id="taken back",
         ),
         pytest.param(nothing, lambda archive: keep_plan(archive, 1, ["a"]), id="plan of a sweep"),
+        pytest.param(nothing, note_positions_of_a, id="positions of groups"),
+        pytest.param(snapshot_ahead, note_positions_of_a, id="positions of groups, behind another clock"),
         pytest.param(nothing, note_topic, id="topic"),
         pytest.param(note_topic, lambda archive: accept_gone(archive, "orders"), id="accepted gone"),
         pytest.param(note_topic, lambda archive: record_ends(archive, "orders", {0: 5}, {0: 1}, 7), id="ends"),

@@ -15,6 +15,7 @@ from archiver.archive.format.layout import Layout
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.run_notes import Outcome, RunKind, RunNote, list_runs, read_run
 from archiver.backup.reports.metrics import PartitionState
+from archiver.backup.service import heartbeats
 from archiver.backup.service.heartbeats import Heartbeats, behind_ms_of, call_heartbeat
 from archiver.config.model import ArchiverConfig
 from tests.support.memory_store import FIRST_MOMENT, MemoryStore
@@ -129,6 +130,17 @@ def test_a_note_says_how_far_it_has_come() -> None:
     assert (note.outcome, note.partitions, note.gone) == (Outcome.RUNNING, 2, ("payments",))
     assert note.problems == ("cannot reach Kafka since then", "failing: orders-1")
     assert note.limits["backup.segment.age"] == "5min"
+
+
+def test_a_note_that_fails_is_reported_once_and_only_by_a_service_that_is_ready(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site()
+    monkeypatch.setattr(heartbeats, "put_run_note", lambda *_: "credentials refused")
+    for why, lines in (("the store refuses", 0), (None, 1), (None, 1)):
+        site.vitals.why = why
+        site.beat()
+        assert [one.message for one in caplog.records] == ["credentials refused"] * lines
 
 
 def test_an_orderly_end_puts_the_last_note_again() -> None:

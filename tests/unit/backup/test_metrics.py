@@ -103,6 +103,29 @@ def test_counters_stay_and_gauges_go_with_the_partitions() -> None:
     assert not names(after) & {metric.name for metric in METRICS if metric.kind == "gauge"} - of_the_process
 
 
+def test_series_of_a_topic_go_when_kafka_no_longer_has_it() -> None:
+    held, gone = [partition(), partition("payments")], list[str]()
+    metrics = metrics_of(held, gone=lambda: gone)
+    for topic in ("orders", "payments"):
+        metrics.put(topic, records=7, payload_bytes=1, stored_bytes=1, seconds=1)
+        metrics.hole(topic, 3, cause="unreadable", offsets=1)
+        metrics.failed(topic, "TopicGoneError")
+    before = of_orders(scrape(metrics))
+    gone.append("orders")
+    assert of_orders(scrape(metrics)) == before | {at("archiver_topics_gone", topic="orders")}
+    del held[0]
+    assert of_orders(scrape(metrics)) == {at("archiver_topics_gone", topic="orders")}
+    assert scrape(metrics)[at("archiver_records_total", topic="payments")] == 7
+    assert metrics.records == 14
+    gone.clear()
+    held.append(partition())  # the topic was created again
+    assert of_orders(scrape(metrics)) == of_orders(scrape(metrics_of([partition()])))
+
+
+def of_orders(series: Series) -> set[tuple[str, frozenset[tuple[str, str]]]]:
+    return {one for one in series if ("topic", "orders") in one[1]}
+
+
 def test_two_ledgers_share_nothing() -> None:
     count_everything(metrics_of([]))
     assert at("archiver_records_total", topic="orders") not in scrape(metrics_of([]))

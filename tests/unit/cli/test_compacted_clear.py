@@ -7,9 +7,11 @@ import pytest
 
 import archiver.archive.copies.role_logs
 import archiver.archive.format.handle
-from archiver.archive.copies.roles import RolePlace
+from archiver.archive.copies.roles import Generation, RolePlace
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
+from archiver.backup.compacted.clearing import clearing_run
+from archiver.backup.compacted.clearing.clearing_run import Cleared, ClearingReport, Kept
 from archiver.cli.main import main
 from tests.support.memory_store import MemoryStore
 
@@ -49,3 +51,30 @@ def test_nothing_is_cleared_by_a_clock_that_is_far_from_the_machines(
     monkeypatch.setattr(archiver.archive.copies.role_logs, "read_role_logs", lambda *_: places)
     assert main(["compacted", "clear", "--force", "-c", str(config), "orders-0"]) == exit_code
     assert ("they differ by more than 15 minutes" in capsys.readouterr().err) is (exit_code != 0)
+
+
+def test_each_deleted_generation_is_logged(
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = tmp_path / "archive.yaml"
+    config.write_text("storage: {url: s3://bucket/prefix}\nkafka: {bootstrap.servers: 127.0.0.1:1}\n")
+    place = RolePlace(topic="orders", life=0, partition=0)
+    cleared = [
+        Cleared(place=place, generation=Generation(instance="a", number=number), objects=2, bytes=700)
+        for number in (0, 1)
+    ]
+    kept = Kept(place=place, generation=Generation(instance="a", number=2), why=("it is the current copy",))
+    report = ClearingReport(cleared=cleared, kept=[kept])
+    monkeypatch.setattr(archiver.archive.format.handle, "open_archive", lambda _: Archive(MemoryStore(), Layout()))
+    monkeypatch.setattr(archiver.archive.copies.role_logs, "read_role_logs", lambda *_: [place])
+    monkeypatch.setattr(clearing_run, "clear_copies", lambda *_: report)
+    assert main(["compacted", "clear", "--force", "-c", str(config), "orders-0"]) == 0
+    lines = [f"orders-0: generation {one.generation} was deleted by force: 2 objects of 700 B" for one in cleared]
+    assert [(one.levelname, one.message) for one in caplog.records] == [("WARNING", line) for line in lines]
+    assert capsys.readouterr().out.splitlines() == [
+        *lines,
+        f"orders-0: generation {kept.generation} stays: {kept.why[0]}",
+    ]

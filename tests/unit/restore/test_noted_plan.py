@@ -207,6 +207,18 @@ def test_a_missing_or_damaged_piece_is_reported() -> None:
     assert problems == [f"{key}: is gone; bring it back from the bucket's versions"]
 
 
+def test_a_lost_piece_of_an_earlier_plan_is_reported() -> None:
+    """A restore that continues reads all of its plans."""
+    store = MemoryStore()
+    archive = Archive(store, LAYOUT)
+    note(store, plan_of())
+    append_fact(archive, "restores/mine/copy/plan", lambda latest: {**(latest or {}), "partitions": []})
+    assert lost_control_objects(archive, {}) == []
+    key = next(key for key in store.objects if "/plan/1-" in key)
+    del store.objects[key]
+    assert lost_control_objects(archive, {}) == [f"{key}: is gone; bring it back from the bucket's versions"]
+
+
 def test_a_replaced_piece_is_reported() -> None:
     """One that is whole, with a digest of its own: its name tells that it is not the one."""
     store = MemoryStore()

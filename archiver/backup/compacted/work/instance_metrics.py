@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from archiver.backup.compacted.clearing.alarms import AlarmKind
 from archiver.backup.compacted.turn.turn_decisions import ACTIVATE, PASSIVATE, Role
-from archiver.process.output.declared_metrics import Declared, Labels, counters_of, family_of
+from archiver.process.output.declared_metrics import Declared, Labels, counters_of, drop_topics, family_of
 
 if TYPE_CHECKING:
     from archiver.backup.compacted.work.partition_turn import PartitionTurn
@@ -112,7 +112,7 @@ NOTHING_SEEN: Final = CopyCounts(generations={}, bytes={}, alarms={})
 
 
 class InstanceMetrics:
-    """Counts events of a process, from any thread. `turns` and `standing` are called at each scrape."""
+    """Counts events of a process, from any thread. `turns`, `standing` and `gone` topics are called at each scrape."""
 
     def __init__(
         self,
@@ -120,10 +120,12 @@ class InstanceMetrics:
         standing: Callable[[], CopyCounts] = lambda: NOTHING_SEEN,
         clock_ms: Callable[[], int] = int,
         registry: CollectorRegistry | None = None,
+        gone: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._turns = turns
         self._standing = standing
         self._clock_ms = clock_ms
+        self._gone = gone
         self.registry = registry or CollectorRegistry()
         self.registry.register(self)  # before the counters: it begins them at zero
         self._counters = counters_of(INSTANCE_METRICS, self.registry)
@@ -138,6 +140,7 @@ class InstanceMetrics:
         topics = {turn.source.topic for turn in turns}
         values = {**_gauges(turns, self._clock_ms()), **_of_standing(self._standing(), topics)}
         self._begin_at_zero(topics)
+        drop_topics(self._counters, frozenset(self._gone()) - topics)
         for declared in INSTANCE_METRICS:
             if declared.kind == "gauge":
                 yield family_of(declared, values.get(declared, {}))

@@ -34,7 +34,7 @@ def run_instance(
     refuse_stranger_instance(config, name)
     vitals = InstanceVitals(config)
     metrics = metrics_of(vitals, RunKind.COMPACTED)
-    counts = InstanceMetrics(vitals.turns, vitals.standing, vitals.clock_ms, metrics.registry)
+    counts = InstanceMetrics(vitals.turns, vitals.standing, vitals.clock_ms, metrics.registry, vitals.gone_topics)
     heartbeats = Heartbeats(config, RunKind.COMPACTED, vitals, instance=name, next_ms=vitals.next_turn_ms)
     group = f"{group_of(config)}-{name}"
     roles_at_end = ""

@@ -5,7 +5,7 @@ Partitions are listed and asked by a callable: the command gives one that has Sp
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -96,11 +96,7 @@ def run_sweep(
         not_taken_back = take_back_all(archive, seen.swept, left_alone_ms)
         waiting = [one for one in chosen if one.needs_agreement and not request.agreed and agreed_on is None]
         going = [_without_going(one) if one in waiting else one for one in chosen]
-        work = [
-            _work(archive, survey, request, seen.facts[one.topic], planned, one, covering)
-            for planned, one in zip(plan.topics, going, strict=True)
-            if one.is_work
-        ]
+        work = list(_works(archive, survey, request, seen.facts, zip(plan.topics, going, strict=True), covering))
         progress = make_reporter("deleting what goes", notice, "partition")
         swept = sweep_topics(archive, work, progress, left_alone_ms=left_alone_ms)
         debris_swept = DebrisSwept() if leaves_debris else _sweep_debris(archive, chosen_debris, ask_debris)
@@ -276,20 +272,24 @@ def goes_by_policy(request: SweepRequest, planned: TopicSweep, going: TopicSweep
     return objects > 0 and objects >= (1 - LARGE_SHARE) * len(list(planned.going))
 
 
-def _work(
+def _works(
     archive: Archive,
     survey: SweepSurvey,
     request: SweepRequest,
-    fact: TopicFact,
-    planned: TopicSweep,
-    topic: TopicSweep,
+    facts: Mapping[str, TopicFact],
+    topics: Iterable[tuple[TopicSweep, TopicSweep]],
     covering: CoveringFolds | None,
-) -> TopicWork:
-    """Return the checks before a delete of a topic. Notes an agreement."""
-    work = TopicWork(topic, lambda one: survey.change_of(one.terms, fact), lambda one: survey.look(one.terms))
-    is_agreed = (request.agreed or bool(request.digest)) and planned.unforeseen_share > 0
-    if is_agreed and goes_by_policy(request, planned, topic):
-        work = work._replace(refusal=note_agreed(archive, topic.terms))
-    if covering is not None and topic.topic == OFFSETS_TOPIC:
-        work = work._replace(ensure=covering.ensure)
-    return work
+) -> Iterator[TopicWork]:
+    """Yield the topics with deletes, and the checks before these. Notes agreements. `topics`: each as planned, and as agreed on."""
+    for planned, topic in topics:
+        if not topic.is_work:
+            continue
+        work = TopicWork(
+            topic, lambda one: survey.change_of(one.terms, facts[one.topic]), lambda one: survey.look(one.terms)
+        )
+        is_agreed = (request.agreed or bool(request.digest)) and planned.unforeseen_share > 0
+        if is_agreed and goes_by_policy(request, planned, topic):
+            work = work._replace(refusal=note_agreed(archive, topic.terms))
+        if covering is not None and topic.topic == OFFSETS_TOPIC:
+            work = work._replace(ensure=covering.ensure)
+        yield work

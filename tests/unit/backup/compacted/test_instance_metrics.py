@@ -106,6 +106,17 @@ def test_events_are_counted_from_0_on() -> None:
     assert after[at("archiver_compacted_hints_received_total")] == 1
 
 
+def test_counts_of_a_topic_go_when_kafka_no_longer_has_it() -> None:
+    turns = [turn(Role.PASSIVE)]
+    counts = InstanceMetrics(lambda: turns, gone=lambda: ["orders"])
+    counts.add(TURNS, "orders")
+    assert shown([], counts)[at("archiver_compacted_turns_total", topic="orders")] == 1
+    turns.clear()
+    assert {name for name, _ in shown([], counts)} == {
+        f"archiver_compacted_{name}_total" for name in ("clearing_failures", "hints_sent", "hints_received")
+    }
+
+
 def test_each_alarm_has_a_series_and_those_of_an_instance_have_no_topic() -> None:
     standing = CopyCounts(
         generations={"orders": 3},
