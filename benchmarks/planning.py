@@ -26,7 +26,7 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import MOST_OFFSET, Layout
 from archiver.archive.index.archived_end import end_at
 from archiver.archive.index.fresh_entries import FreshEntries
-from archiver.archive.notes.topics import Stretch
+from archiver.archive.notes.topics import LifeRange
 from archiver.archive.reading.catalog import read_archive
 from archiver.archive.reading.holdings import summarize
 from archiver.archive.segments.listing import list_newest
@@ -122,7 +122,7 @@ def sweep_all(store: GeneratedStore) -> object:
     """What the driver holds of a sweep that takes all but the newest; partitions are surveyed one after the other, without Spark."""
     now_ms = int(store.now().timestamp() * 1000)
     terms = PartitionTerms(limits=Limits(ms=0), now_ms=now_ms, store_now_ms=now_ms, min_age_ms=0, log_start=MOST_OFFSET)
-    storage, lineage = StorageConfig(url="s3://nowhere"), (Stretch(0, 0, None),)
+    storage, lineage = StorageConfig(url="s3://nowhere"), (LifeRange(0, 0, None),)
     found = [
         survey(
             Archive(store, LAYOUT),

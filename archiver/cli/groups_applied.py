@@ -16,8 +16,8 @@ _MOST_NAMED: Final = 10  # positions of a group in a complaint; the table has al
 # The advice on a position that was not changed, by its outcome.
 _NEXT_STEPS: Final = {
     "the group has members": "stop its consumers, and run the same command again",
-    "stands elsewhere": "consumers may have run on, or others have set it; nobody is put back",
-    "the group has moved": "it has gone on elsewhere since, so it is left alone as a whole; nobody is put back",
+    "stands elsewhere": "consumers may have run on, or others have set it; it is not moved back",
+    "the group has moved": "it has gone on elsewhere since, so none of its positions is changed",
     "an earlier run has set it otherwise": "to have it elsewhere, run `archiver groups rollback` first",
     "the topic is another one now": "the topic was deleted, or created again; nothing is known of its offsets",
     "not set": "run the same command again",

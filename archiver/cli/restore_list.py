@@ -10,7 +10,7 @@ from archiver.cli.spelling import moment, table_lines
 from archiver.process.output.text import spell_count, spell_size, spell_some
 
 if TYPE_CHECKING:
-    from archiver.restore.report.noted_restores import NotedRestore, NotedTopic
+    from archiver.restore.report.noted_restores import NotedRestore, PlannedTopic
 
 _MOST_NAMED: Final = 3
 
@@ -83,7 +83,7 @@ def list_lines(restores: Sequence["NotedRestore"]) -> Iterator[str]:
     yield from table_lines(("id", "begun", "last note", "into", "finished"), rows)
 
 
-def show_lines(restore: "NotedRestore", topics: Sequence["NotedTopic"]) -> Iterator[str]:
+def show_lines(restore: "NotedRestore", topics: Sequence["PlannedTopic"]) -> Iterator[str]:
     rows = [
         (
             one.source + (f"@{one.life}" if one.life else ""),

@@ -31,8 +31,8 @@ class Column(IntEnum):
 class Frame:
     """Records in offset order; `table[c, i]` is column c of record i.
 
-    Headers are kept as Kafka writes them (varint key length, key, varint value length or -1, value), back to back, in
-    `header_body`: the same buffer as `body` when the records came from Kafka, one of its own when they came from Avro.
+    `header_body` has the headers back to back, as Kafka writes them: varint key length, key, varint value length or -1, value.
+    It is the same buffer as `body` when the records came from Kafka, and one of its own when they came from Avro.
     """
 
     body: Bytes

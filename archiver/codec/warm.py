@@ -6,9 +6,9 @@ import logging
 KERNEL_MODULES = (
     "archiver.codec.kernels.batches",
     "archiver.codec.kernels.messages",
-    "archiver.codec.kernels.messages_07",
-    "archiver.codec.kernels.osodevops",
-    "archiver.codec.kernels.foreign_avro",
+    "archiver.codec.kernels.foreign.messages_07",
+    "archiver.codec.kernels.foreign.osodevops",
+    "archiver.codec.kernels.foreign.foreign_avro",
     "archiver.codec.kernels.digest",
     "archiver.codec.kernels.avro_encode",
     "archiver.codec.kernels.avro_decode",
@@ -17,7 +17,7 @@ KERNEL_MODULES = (
     "archiver.codec.kernels.scan",
     "archiver.codec.kernels.runs",
     "archiver.codec.kernels.commits",
-    "archiver.codec.kernels.kafka_backup",
+    "archiver.codec.kernels.foreign.kafka_backup",
 )
 
 

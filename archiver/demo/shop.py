@@ -5,31 +5,31 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from archiver.demo.witness import HeaderPairs, Sighting, Topic
+from archiver.demo.witness import HeaderPairs, SeenRecord, Topic
 
 DAYS = 3
 _DAY_MS = 24 * 3_600_000
 _ARTICLES = (("tea", 4.5), ("coffee", 7.2), ("biscuits", 2.8), ("jam", 3.9))
 
 
-def make_orders(count: int, start_ms: int) -> Iterator[Sighting]:
+def make_orders(count: int, start_ms: int) -> Iterator[SeenRecord]:
     """Make orders, spread evenly over some days."""
     for number in range(count):
         timestamp_ms = start_ms + number * DAYS * _DAY_MS // count
         if number % 50 == 49:  # a cancelled order: a tombstone for an earlier one
-            yield Sighting(_key(number - 24), None, (), timestamp_ms)
+            yield SeenRecord(_key(number - 24), None, (), timestamp_ms)
         elif number % 1000 == 500:  # an empty value, which is no tombstone
-            yield Sighting(_key(number), b"", (), timestamp_ms)
+            yield SeenRecord(_key(number), b"", (), timestamp_ms)
         else:
-            yield Sighting(_key(number), _order(number), _headers(number), timestamp_ms)
+            yield SeenRecord(_key(number), _order(number), _headers(number), timestamp_ms)
 
 
-def make_payments(count: int, start_ms: int, status: str) -> Iterator[Sighting]:
+def make_payments(count: int, start_ms: int, status: str) -> Iterator[SeenRecord]:
     """Make the payments of one evening, for one transaction."""
     timestamp_ms = start_ms + DAYS * _DAY_MS
     for number in range(count):
         value = json.dumps({"order": _key(number).decode(), "status": status}).encode()
-        yield Sighting(_key(number), value, (("trace", b"payments"),), timestamp_ms)
+        yield SeenRecord(_key(number), value, (("trace", b"payments"),), timestamp_ms)
 
 
 def _key(number: int) -> bytes:
@@ -87,7 +87,7 @@ PAID = "paid"
 CHARGED_TWICE = "charged twice"
 
 
-def _has_status(record: Sighting, status: str) -> bool:
+def _has_status(record: SeenRecord, status: str) -> bool:
     return record.value is not None and status.encode() in record.value
 
 

@@ -19,7 +19,7 @@ from archiver.demo.shop import (
 )
 from archiver.demo.stage import BUCKET, KAFKA_VERSION, Stage, check_parts, cleaned_up, set_stage
 from archiver.demo.teller import Teller
-from archiver.demo.witness import Sighting, Topic, consume_topic, write_records, write_transaction
+from archiver.demo.witness import SeenRecord, Topic, consume_topic, write_records, write_transaction
 from archiver.errors import NotWholeError, TemporaryError, UsageError
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.login.settings import KafkaSettings
@@ -214,7 +214,7 @@ class _Story:
         self.teller.aside(f"{time.monotonic() - started_s:.1f} s, with the start of the program")
 
 
-def _told(record: Sighting) -> str:
+def _told(record: SeenRecord) -> str:
     headers = ", ".join(f"{name}={'null' if value is None else value.decode()}" for name, value in record.headers)
     moment = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return "\n".join(

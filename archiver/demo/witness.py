@@ -19,7 +19,7 @@ _POLL_S = 0.2  # longest wait of consume() for a full batch, also at the end of 
 HeaderPairs = tuple[tuple[str, bytes | None], ...]
 
 
-class Sighting(NamedTuple):
+class SeenRecord(NamedTuple):
     """One record as a client sees it, without its offset. A tuple, because hundreds of thousands are kept and compared."""
 
     key: bytes | None
@@ -30,15 +30,15 @@ class Sighting(NamedTuple):
 
 
 _OnDelivery = Callable[[ClientError | None, Message], None]
-Topic = Mapping[int, Sequence[Sighting]]  # records by partition, in order
+Topic = Mapping[int, Sequence[SeenRecord]]  # records by partition, in order
 
 
-def write_records(bootstrap: str, topic: str, records: Iterable[Sighting]) -> None:
+def write_records(bootstrap: str, topic: str, records: Iterable[SeenRecord]) -> None:
     """Write each record to the partition of its key, and wait until the broker has all of them."""
     _produce(Producer(_settings(bootstrap)), topic, records)
 
 
-def write_transaction(bootstrap: str, topic: str, records: Iterable[Sighting], *, name: str, commit: bool) -> None:
+def write_transaction(bootstrap: str, topic: str, records: Iterable[SeenRecord], *, name: str, commit: bool) -> None:
     """Write records in one transaction, and commit or abort it. Aborted records reach the broker, too."""
     producer = Producer({**_settings(bootstrap), "transactional.id": name})
     producer.init_transactions(_PATIENCE_S)
@@ -59,7 +59,7 @@ def _settings(bootstrap: str) -> dict[str, str | int | float | bool]:
     }
 
 
-def _produce(producer: Producer, topic: str, records: Iterable[Sighting]) -> None:
+def _produce(producer: Producer, topic: str, records: Iterable[SeenRecord]) -> None:
     refused: list[str] = []
 
     def delivered(error: ClientError | None, _: Message) -> None:
@@ -75,7 +75,7 @@ def _produce(producer: Producer, topic: str, records: Iterable[Sighting]) -> Non
         raise KafkaError(f"{topic}: {left + len(refused)} records were not written: {(refused or ['no answer'])[0]}")
 
 
-def _take(producer: Producer, topic: str, record: Sighting, delivered: _OnDelivery) -> bool:
+def _take(producer: Producer, topic: str, record: SeenRecord, delivered: _OnDelivery) -> bool:
     """Hand a record to librdkafka. Returns False when its queue is full."""
     try:
         producer.produce(
@@ -114,7 +114,7 @@ def consume_topic(bootstrap: str, topic: str) -> Topic:
 
 
 def _read_to_ends(consumer: Consumer, topic: str, partitions: Sequence[int]) -> Topic:
-    seen: dict[int, list[Sighting]] = {number: [] for number in partitions}
+    seen: dict[int, list[SeenRecord]] = {number: [] for number in partitions}
     unfinished = set(partitions)
     deadline = time.monotonic() + _PATIENCE_S
     while unfinished:
@@ -128,7 +128,7 @@ def _read_to_ends(consumer: Consumer, topic: str, partitions: Sequence[int]) -> 
             if _is_end(message):
                 unfinished.discard(number)
             else:
-                seen[number].append(_sighting(message))
+                seen[number].append(_seen_record(message))
     return seen
 
 
@@ -141,7 +141,7 @@ def _is_end(message: Message) -> bool:
     return True
 
 
-def _sighting(message: Message) -> Sighting:
+def _seen_record(message: Message) -> SeenRecord:
     timestamp_type, timestamp_ms = message.timestamp()
     headers = message.headers() or ()
-    return Sighting(message.key(), message.value(), tuple(headers), timestamp_ms, timestamp_type)  # type: ignore[arg-type]
+    return SeenRecord(message.key(), message.value(), tuple(headers), timestamp_ms, timestamp_type)  # type: ignore[arg-type]

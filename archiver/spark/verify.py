@@ -23,7 +23,7 @@ from archiver.process.output.text import spell_count
 from archiver.spark.session.background_start import spark_in_background
 from archiver.upkeep.control_check import check_control
 from archiver.upkeep.object_check import Findings, Level, check_tasks, run_check
-from archiver.upkeep.sampling import Part, Sample
+from archiver.upkeep.sampling import Sample, SamplePart
 from archiver.upkeep.verify import ListingReport, check_listing, put_since
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class VerifyResult:
     notes: Sequence[str]
     errors: Sequence[Findings]
     seconds: float
-    part: Part | None = None  # of a sample; None: all objects were read
+    part: SamplePart | None = None  # of a sample; None: all objects were read
 
     @property
     def is_whole(self) -> bool:
@@ -114,13 +114,15 @@ def run_verify(
     )
 
 
-def _check_notes(archive: Archive, level: Level, part: Part | None) -> list[str]:
+def _check_notes(archive: Archive, level: Level, part: SamplePart | None) -> list[str]:
     """Check all objects below `control/` at level `records`; a sample does so with its first part."""
     is_due = level is Level.RECORDS and (part is None or part.number == 1)
     return [*check_control(archive), *check_folds(archive)] if is_due else []
 
 
-def _chosen(listing: ListingReport, since_ms: int | None, part: Part | None) -> "tuple[Sequence[Segment], list[str]]":
+def _chosen(
+    listing: ListingReport, since_ms: int | None, part: SamplePart | None
+) -> "tuple[Sequence[Segment], list[str]]":
     """Return the objects to read, and a note if none is."""
     found, why = listing.segments, ""
     if since_ms is not None:

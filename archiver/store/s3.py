@@ -308,7 +308,7 @@ class S3Store:
                     " storage.ca-file where its certificate is of a private authority"
                 )
             case EndpointConnectionError():
-                why = f"nobody listens at {self._place}; check storage.endpoint (or AWS_ENDPOINT_URL), and that the store runs"
+                why = f"no server listens at {self._place}; check storage.endpoint (or AWS_ENDPOINT_URL), and that the store runs"
             case ConnectionClosedError():
                 why = (
                     f"{self._place} closed the connection without an answer; if it always does, is it http or https in"

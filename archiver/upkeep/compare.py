@@ -87,7 +87,7 @@ async def plan_compare(
     if_meant = "is archived, and Kafka no longer has it; if it may be gone: archiver topics --accept-gone"
     planner.problems += [f"{name}: {if_meant} {name}" for name in sorted(lost)]
     nobodys = [name for name in topics.select(filter(wanted, seen.found)) if name not in archived]
-    planner.problems += [f"{name}: is included, and nobody archives it" for name in nobodys]
+    planner.problems += [f"{name}: is included, but no backup archives it" for name in nobodys]
     planner.notes += _unmatched(config, seen, archived, asked_for)
     planner.notes += [f"{name}: is not in the cluster any more" for name in gone if name not in lost]
     late = planner.begun_late(archive)
@@ -161,7 +161,7 @@ class _Planner:
         """Note that a topic was created again, and whether a backup has met the new topic."""
         newest = read_topic(archive, described.name)
         if newest is None or newest.current.topic_id != described.topic_id:
-            self.problems.append(f"{described.name}: was created again, and nobody archives the new one")
+            self.problems.append(f"{described.name}: was created again, and no backup archives the new one")
         else:
             self.notes.append(f"{described.name}: was created again, and nothing of the new one is archived yet")
 

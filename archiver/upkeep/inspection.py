@@ -148,7 +148,7 @@ def _compare_facts(
         check_named(facts, key.base, key.next, name)
     if metadata is not None and not found.metadata:
         raise _NoFactsError(
-            f"{name}: has no archiver-* metadata, without which nobody reads it; copy it again, with its metadata (its Avro"
+            f"{name}: has no archiver-* metadata, without which no reader uses it; copy it again, with its metadata (its Avro"
             " header has the same)"
         )
 

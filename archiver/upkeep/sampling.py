@@ -19,7 +19,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SamplePart:
     """One of `count` parts, numbered from 1. The hash of an object's key decides its part, so later objects move no other one."""
 
     number: int
@@ -61,7 +61,7 @@ class Sample:
             raise ValueError("is no part; give one such as 5%, 3/30 or 50GiB, of at most 100,000 parts")
         return cls(size=size)
 
-    def part(self, segments: Sequence[Segment], now_ms: int) -> Part:
+    def part(self, segments: Sequence[Segment], now_ms: int) -> SamplePart:
         """Return the part to read now.
 
         A size gives a power of two as the number of parts: it changes only when the archive has doubled.
@@ -70,4 +70,4 @@ class Sample:
         if not count:
             stored = sum(total(some.numbers("size")) for some in segment_blocks(segments))
             count = 1 << (max(1, -(-stored // self.size)) - 1).bit_length()
-        return Part(now_ms // _DAY_MS % count + 1 if self.number is None else self.number, count)
+        return SamplePart(now_ms // _DAY_MS % count + 1 if self.number is None else self.number, count)

@@ -37,7 +37,7 @@ from archiver.upkeep.control_check import MEND_INDEX
 from archiver.upkeep.covered_ranges import Covered
 
 _NOT_HELD = dict.fromkeys(HoleCause, "were not there to be read") | {
-    HoleCause.UNREADABLE: "are lost to this archive: Kafka had a batch there that nobody can read",
+    HoleCause.UNREADABLE: "are lost to this archive: Kafka had an unreadable batch there",
     HoleCause.UNDECIDED: "were left out: their transaction had no outcome",
     HoleCause.ERASED: "were erased on request",
 }
@@ -373,7 +373,7 @@ def _notes(inventory: Inventory) -> Iterator[str]:
             doubtful = {one.left_out for one in found.overlaps}
             for segment in found.shadowed:
                 if segment.object_key not in doubtful:
-                    yield f"{segment.object_key}: its records lie in other objects, too; nobody reads it"
+                    yield f"{segment.object_key}: its records are in other objects, too; no reader uses it"
     for key in inventory.strangers:
         yield f"{key}: is not one of ours"
 

@@ -200,7 +200,7 @@ BUILDS: Final[Mapping[str, Build]] = {
                 "        if listed is None:\n",
             ),
         ),
-        ("tests/unit/backup/test_opener.py::test_an_object_that_joins_is_gone_on_behind_and_nobody_is_asked",),
+        ("tests/unit/backup/test_opener.py::test_a_backup_continues_behind_an_object_that_joins_without_requests",),
     ),
     "recreated topics not noticed when topics are listed again": Build(
         (

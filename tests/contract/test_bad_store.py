@@ -90,7 +90,7 @@ def test_credentials_that_no_header_takes_are_not_shown(
 @pytest.mark.parametrize(
     ("endpoint", "said"),
     [
-        ("http://me:pa55-word@127.0.0.1:9", "nobody listens at http://********@127.0.0.1:9; check"),
+        ("http://me:pa55-word@127.0.0.1:9", "no server listens at http://********@127.0.0.1:9; check"),
         ("http://me:pa55-word@127.0.0.1:99999", "http://********@127.0.0.1:99999"),
         ("me:pa55-word@127.0.0.1:9", "storage: Invalid endpoint"),
     ],

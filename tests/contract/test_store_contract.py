@@ -109,7 +109,7 @@ def test_objects_are_read_into_the_same_room(store: ObjectStore) -> None:
     assert store.get_into(room, f"{KEY}-absent") is None
 
 
-def test_no_more_is_read_than_whoever_asks_takes(store: ObjectStore) -> None:
+def test_a_get_reads_at_most_the_given_size(store: ObjectStore) -> None:
     store.put_if_absent("k", CONTENT, {}, kind=ObjectKind.FACT)
     assert store.get("k", len(CONTENT)) == (CONTENT, {})
     with pytest.raises(CorruptSegmentError, match=r"^k: has 2,097,152 bytes, and what is written there never has more"):

@@ -17,7 +17,7 @@ from archiver.demo.sandbox import fetch_kafka
 from archiver.demo.shop import Counts, first_difference, make_orders
 from archiver.demo.stage import KAFKA_VERSION, cache_directory, cleaned_up, set_stage
 from archiver.demo.teller import Teller
-from archiver.demo.witness import Sighting
+from archiver.demo.witness import SeenRecord
 from archiver.errors import ArchiverError
 from tests.support.brokers import REPOSITORY
 
@@ -159,8 +159,8 @@ def test_too_few_records_are_a_usage_error(ground: Ground) -> None:
     assert "--records 10: the demo needs 1,000 or more" in done.stderr
 
 
-RECORD = Sighting(b"k", b"v", (("a", b"1"), ("a", None)), 1000, 1)
-OTHER = Sighting(b"other", b"v", (), 1000, 1)
+RECORD = SeenRecord(b"k", b"v", (("a", b"1"), ("a", None)), 1000, 1)
+OTHER = SeenRecord(b"other", b"v", (), 1000, 1)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ OTHER = Sighting(b"other", b"v", (), 1000, 1)
         {0: [RECORD, OTHER]},
     ],
 )
-def test_the_proof_sees_a_difference(after: Mapping[int, list[Sighting]]) -> None:
+def test_the_proof_sees_a_difference(after: Mapping[int, list[SeenRecord]]) -> None:
     before = {0: [RECORD, OTHER], 1: []}
     assert first_difference(before, before) == ""
     assert first_difference(before, after) != ""

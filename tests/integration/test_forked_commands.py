@@ -97,7 +97,9 @@ def seen_of(pid: int) -> dict[str, object]:
 
 
 @forked_or_installed
-def test_killed_it_is_told_so(tmp_path: Path, waiting_store: tuple[int, list[bytes]], *, is_forked: bool) -> None:
+def test_a_killed_command_reports_its_signal(
+    tmp_path: Path, waiting_store: tuple[int, list[bytes]], *, is_forked: bool
+) -> None:
     port, seen = waiting_store
     (tmp_path / "archive.yaml").write_text(f"storage: {{url: 's3://bucket', endpoint: 'http://127.0.0.1:{port}'}}\n")
     secrets = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}

@@ -94,7 +94,7 @@ def as_rows(positions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("until_s", [None, 25, 131])
-def test_it_is_what_groups_show_tells(
+def test_the_table_equals_groups_show(
     site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, until_s: int | None
 ) -> None:
     at = {} if until_s is None else {"until": str(NOW_MS + until_s * 1000)}

@@ -128,7 +128,7 @@ def test_chosen_records_are_what_brute_force_finds(
 
 @pytest.mark.seeds(1034404079)  # it chooses so few records that they went into fewer batches than there were deaths
 @pytest.mark.parametrize("partitions", [None, pytest.param(5, marks=pytest.mark.long)])
-def test_what_was_chosen_is_gone_on_with(
+def test_a_killed_restore_continues_with_the_chosen_records(
     broker_41: Broker,
     topic: str,
     site: ArchiveSite,

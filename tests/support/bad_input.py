@@ -116,7 +116,7 @@ KAFKA: Final[dict[str, Answer]] = {
 }  # fmt: skip
 
 STORE: Final[dict[str, Answer]] = {
-    "a store that does not answer": Answer(4, "nobody listens at http://127.0.0.1:9; check storage.endpoint"),
+    "a store that does not answer": Answer(4, "no server listens at http://127.0.0.1:9; check storage.endpoint"),
     "a bucket that does not exist": Answer(1, "bucket no-such-bucket does not exist; create it, or correct storage.url"),
     "a wrong secret key": Answer(1, "the credentials were refused; correct them"),
     "a session token with a line break": Answer(1, "a header of the request cannot be spelled; is there a line break"),

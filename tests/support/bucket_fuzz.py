@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 import zstandard
 
-from archiver.archive.copies.archived_topic import CopyReading, CopyStretch
+from archiver.archive.copies.archived_topic import CopyRange, CopyReading
 from archiver.archive.copies.copied_topic import CopyChoice
 from archiver.archive.copies.missing_copies import lost_entries
 from archiver.archive.copies.moments import (
@@ -416,7 +416,7 @@ _CHOICES = (
     CopyChoice(),
     CopyChoice(instance="green"),
     CopyChoice(as_of_ms=2**40),
-    CopyChoice(pinned={"t": {0: CopyReading(stretches=(CopyStretch(Generation(instance="blue", number=0), 0, 0),))}}),
+    CopyChoice(pinned={"t": {0: CopyReading(stretches=(CopyRange(Generation(instance="blue", number=0), 0, 0),))}}),
 )
 
 

@@ -6,7 +6,7 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.notes.swept import read_swept
 from archiver.upkeep.retention.planning.survey import PartitionSweep
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
-from archiver.upkeep.retention.sweeping.sweep import StillHolds, Swept, TopicWork, sweep_topics
+from archiver.upkeep.retention.sweeping.sweep import StillHolds, TopicSweepResult, TopicWork, sweep_topics
 from archiver.upkeep.retention.sweeping.swept_corrections import take_back_all
 
 
@@ -17,7 +17,7 @@ def sweep_topic(
     ensure: Callable[[PartitionSweep], None] = lambda _: None,
     left_alone_ms: int = 0,
     look: StillHolds = lambda _: "",
-) -> Swept:
+) -> TopicSweepResult:
     """No time of others is waited for, unless it is said."""
     take_back_all(archive, read_swept(archive, topic.topic), left_alone_ms)
     (done,) = sweep_topics(

@@ -29,7 +29,7 @@ def test_the_page_has_the_figures_of_the_newest_runs(page: Path) -> None:
     assert with_table(text, figures.MARK, figures.PAGES[page](figures.read())) == text, "make docs"
 
 
-def test_each_world_has_been_run_and_no_other_is_told() -> None:
+def test_the_figures_list_each_world_and_no_other() -> None:
     assert list(figures.read()) == [world.name for world in WORLDS], "make test-worlds"
 
 
@@ -87,7 +87,7 @@ def test_differences_are_counted(found: dict[int, list[Rec]], differences: int) 
     assert tally.compared == max(2, differences, len(found.get(0, ())))
 
 
-def test_values_that_differ_are_told() -> None:
+def test_values_that_differ_are_reported() -> None:
     tally = Tally()
     tally.compare_values("ls", {0: 5}, {0: 5})
     tally.compare_values("ls", {0: 5}, {0: 4})

@@ -15,7 +15,7 @@ from archiver.codec.selection import NO_TIMESTAMP, Selection
 from archiver.process.values.columns import Chain, as_slice
 
 
-class CopyStretch(NamedTuple):
+class CopyRange(NamedTuple):
     """Offsets of a partition to read from the objects of this generation; None: from the objects under `topics/`."""
 
     generation: Generation | None
@@ -42,7 +42,7 @@ class CopyStretch(NamedTuple):
 class CopyReading:
     """The objects of a partition that are read according to its role log, as stretches."""
 
-    stretches: tuple[CopyStretch, ...]
+    stretches: tuple[CopyRange, ...]
     is_sure: bool = True  # no: values may be left whose tombstones expired before they were read
     reach: int = field(
         default=0, compare=False

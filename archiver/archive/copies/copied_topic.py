@@ -6,18 +6,18 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final
 
-from archiver.archive.copies.archived_topic import ArchivedTopic, CopyReading, CopyStretch
+from archiver.archive.copies.archived_topic import ArchivedTopic, CopyRange, CopyReading
 from archiver.archive.copies.copy_listings import list_instances
 from archiver.archive.copies.history_doubts import expired_offset, history_doubts
 from archiver.archive.copies.partition_copies import CopyReader, LifeEntry, ReadPartition, is_whole_until, until_offset
 from archiver.archive.copies.past_copies import PastCopies
-from archiver.archive.copies.role_logs import RoleLogs, Told, list_all_role_logs, of_compacted, of_known_lives
+from archiver.archive.copies.role_logs import ReadEntry, RoleLogs, list_all_role_logs, of_compacted, of_known_lives
 from archiver.archive.copies.roles import ROLES, CompleteCopy, RoleEntry
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout
 from archiver.archive.index.inventory import EMPTY_PARTITION, Inventory, PartitionInventory, problems_of
 from archiver.archive.notes.topics import (
-    Stretch,
+    LifeRange,
     TopicFact,
     UnnotedLives,
     read_topic_history,
@@ -271,7 +271,7 @@ class CopiedTopic:
             " topics/ is read"
         )
         stretches = until_offset(read.reading.stretches, branch)
-        behind = CopyStretch(None, later[-1].life, branch)
+        behind = CopyRange(None, later[-1].life, branch)
         return ReadPartition(
             below.then(inventory),
             [*read.damaged, *damaged],
@@ -337,9 +337,9 @@ class CopiedTopic:
 
     # --- `topics/`
 
-    def _lineage(self, life: int, number: int) -> list[Stretch]:
+    def _lineage(self, life: int, number: int) -> list[LifeRange]:
         known = self._newest
-        return [Stretch(life, 0, None)] if known is None or life >= len(known.lives) else known.lineage(life, number)
+        return [LifeRange(life, 0, None)] if known is None or life >= len(known.lives) else known.lineage(life, number)
 
     def _has(self, life: int, number: int) -> bool:
         return number in self._inventory.numbers_of(self.topic, [life])
@@ -423,12 +423,12 @@ def in_copies(layout: Layout, topic: ArchivedTopic) -> dict[int, PartitionInvent
     }
 
 
-def _each(told: Mapping[int, Mapping[int, Told]]) -> Iterator[Told]:
+def _each(told: Mapping[int, Mapping[int, ReadEntry]]) -> Iterator[ReadEntry]:
     return (one for entries in told.values() for one in entries.values())
 
 
 def _deciding(
-    told: Mapping[int, Mapping[int, Told]], family: Sequence[int], number: int
+    told: Mapping[int, Mapping[int, ReadEntry]], family: Sequence[int], number: int
 ) -> LifeEntry | NotWholeError | None:
     """Return the entry of the newest life with a current copy, or the reason why it is unknown."""
     for life in reversed(family):

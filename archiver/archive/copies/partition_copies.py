@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from archiver.archive.copies.archived_topic import CopyReading, CopyStretch
+from archiver.archive.copies.archived_topic import CopyRange, CopyReading
 from archiver.archive.copies.copy_listings import ListedCopies, list_copies
 from archiver.archive.copies.copy_proof import (
     WAYS_ON,
@@ -114,7 +114,7 @@ class CopyReader:
         """Read a copy without a tail."""
         self._load([(partition, life, copy)])
         found = self._promised(partition, life, copy)
-        reading = CopyReading(stretches=(CopyStretch(copy.generation, life, 0),), is_sure=copy.is_sure)
+        reading = CopyReading(stretches=(CopyRange(copy.generation, life, 0),), is_sure=copy.is_sure)
         return ReadPartition(found.inventory, found.damaged, reading, _end_of(copy, found.inventory))
 
     def read_stretches(self, readings: Mapping[int, CopyReading]) -> dict[int, ReadPartition]:
@@ -348,22 +348,22 @@ def _asked_of(listed: ListedPartition, doubt: _Doubt | None, *, is_left: bool) -
 
 def _stretches(
     life: int, entry: RoleEntry, ranges: Sequence[tuple[int, int]], tail: tuple[int, int] | None
-) -> tuple[CopyStretch, ...]:
+) -> tuple[CopyRange, ...]:
     """Return the stretches of a reading: the holder's, except ranges of the replaced copy. `tail`: the holder's end, and the tail's begin."""
     holder, former = _generation(entry.holder), _generation(entry.replaced)
-    found, position = list[CopyStretch](), 0
+    found, position = list[CopyRange](), 0
     for first, until in ranges:
-        found += [CopyStretch(holder, life, position, first)] if first > position else []
-        found.append(CopyStretch(former, life, first, until))
+        found += [CopyRange(holder, life, position, first)] if first > position else []
+        found.append(CopyRange(former, life, first, until))
         position = until
     if tail is None:
-        return (*found, CopyStretch(holder, life, position))
-    found += [CopyStretch(holder, life, position, tail[0])] if tail[0] > position or not found else []
-    return (*found, CopyStretch(former, life, tail[1]))
+        return (*found, CopyRange(holder, life, position))
+    found += [CopyRange(holder, life, position, tail[0])] if tail[0] > position or not found else []
+    return (*found, CopyRange(former, life, tail[1]))
 
 
 def _inventory_of(
-    stretches: Sequence[CopyStretch], held: _Loaded, former: _Loaded, holder: Generation | None
+    stretches: Sequence[CopyRange], held: _Loaded, former: _Loaded, holder: Generation | None
 ) -> PartitionInventory:
     """Combine the parts of a reading. Each shadowed object is reported once."""
     if len(stretches) == 1:
@@ -423,7 +423,7 @@ def join_read(one: ReadPartition, behind: ReadPartition) -> ReadPartition:
     )
 
 
-def until_offset(stretches: Sequence[CopyStretch], offset: int) -> tuple[CopyStretch, ...]:
+def until_offset(stretches: Sequence[CopyRange], offset: int) -> tuple[CopyRange, ...]:
     """Leave out offsets at or above a given one; keep the first stretch, since every reading begins at 0."""
     kept = [one for one in stretches if one.from_offset < offset or not one.from_offset]
     last = kept[-1]

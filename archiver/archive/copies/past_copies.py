@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from archiver.archive.copies.archived_topic import CopyReading, CopyStretch
+from archiver.archive.copies.archived_topic import CopyRange, CopyReading
 from archiver.archive.copies.partition_copies import (
     CopyReader,
     History,
@@ -75,7 +75,7 @@ class PastCopies:
             read, until = self._reader.read_alone(number, life, told.holder), told.holder.next
         else:
             inventory, damaged = self._history(life, number, 0)
-            reading = CopyReading(stretches=(CopyStretch(None, life, 0),))
+            reading = CopyReading(stretches=(CopyRange(None, life, 0),))
             read, until = ReadPartition(inventory, damaged, reading, inventory.end), inventory.end
         joined = join_read(read, present)
         puts = [some.last_put for some in segment_blocks(read.inventory.segments) if some.last_put is not None]

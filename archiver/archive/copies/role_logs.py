@@ -32,7 +32,7 @@ _AT_ONCE: Final = 8
 _MOST_STEPS: Final = 1_000  # the most entries to read of one role log, to find former holders and contradictions
 
 Numbers = Mapping[int, datetime]  # of the entries of one role log, with put times
-Told = RoleEntry | NotWholeError
+ReadEntry = RoleEntry | NotWholeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +42,21 @@ class RoleLogs:
     archive: Archive
     topic: str
     listed: Mapping[int, Mapping[int, Numbers]]
-    _read: dict[tuple[int, int, int], Told] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _read: dict[tuple[int, int, int], ReadEntry] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def numbers(self, life: int, partition: int) -> Numbers:
         return self.listed.get(life, {}).get(partition, {})
 
-    def newest(self, lives: Iterable[int]) -> dict[int, dict[int, Told]]:
+    def newest(self, lives: Iterable[int]) -> dict[int, dict[int, ReadEntry]]:
         """Read the deciding entries of some lives, several at a time: life -> partition -> entry, or why it cannot be read."""
         wanted = [(life, number) for life in lives for number in self.listed.get(life, {})]
         told = side_by_side(_AT_ONCE, lambda one: self._newest(*one), wanted, "role")
-        found: dict[int, dict[int, Told]] = {}
+        found: dict[int, dict[int, ReadEntry]] = {}
         for (life, number), entry in zip(wanted, told, strict=True):
             found.setdefault(life, {})[number] = entry
         return found
 
-    def _newest(self, life: int, partition: int) -> Told:
+    def _newest(self, life: int, partition: int) -> ReadEntry:
         """Read the newest entry. Refuse one without a holder if an earlier entry has one: no writer removes the holder."""
         numbers = self.numbers(life, partition)
         newest = self.entry(life, partition, max(numbers))
@@ -71,7 +71,7 @@ class RoleLogs:
         unknown = f"and whether an earlier entry has one is unknown: there are more than {_MOST_STEPS:,}"
         return CorruptSegmentError(f"{key}: names no holder, {unknown if held is None else earlier}; {WAYS_ON}")
 
-    def entry(self, life: int, partition: int, number: int) -> Told:
+    def entry(self, life: int, partition: int, number: int) -> ReadEntry:
         place = (life, partition, number)
         if place not in self._read:
             try:

@@ -357,7 +357,7 @@ class Layout:
         return f"{self.index_generation_prefix(generation)}{_fact_number(number)}.zst"
 
     def parse_index(self, generation: int, key: str) -> int | None:
-        """Return the number of a file of this generation of the index; None for anything else."""
+        """Return the number of a file of this version of the index; None for anything else."""
         prefix = self.index_generation_prefix(generation)
         match = _INDEX_FILE.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
         return int(match["number"]) if match else None

@@ -94,7 +94,7 @@ class SeenTopicId(NamedTuple):
     at_ms: int
 
 
-class Stretch(NamedTuple):
+class LifeRange(NamedTuple):
     """Offsets of a partition that one life holds; `until_offset` is exclusive, None: to its end."""
 
     life: int
@@ -167,16 +167,16 @@ class TopicFact:
             raise KeyError(topic_id)
         return found
 
-    def lineage(self, life: int, partition: int) -> list[Stretch]:
+    def lineage(self, life: int, partition: int) -> list[LifeRange]:
         """Return the offsets of a partition in each life, as of when `life` was the newest; the root comes first."""
-        stretches: list[Stretch] = []
+        stretches: list[LifeRange] = []
         until: int | None = None
         holder = self._holder(self.root(life), partition, life + 1)
         while holder is not None:
             branch = holder.branches.get(partition)
             start = 0 if branch is None else branch.offset
             if until is None or start < until:  # otherwise this life was truncated below its own beginning
-                stretches.append(Stretch(holder.life, start, until))
+                stretches.append(LifeRange(holder.life, start, until))
                 until = start
             holder = None if holder.parent is None else self.lives[holder.parent]
         return stretches[::-1]

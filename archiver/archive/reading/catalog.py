@@ -15,7 +15,7 @@ from archiver.archive.copies.role_logs import RoleLogs, list_all_role_logs, list
 from archiver.archive.format.handle import Archive
 from archiver.archive.index.inventory import Inventory, PartitionInventory, read_inventory, swept_note
 from archiver.archive.notes.topics import (
-    Stretch,
+    LifeRange,
     TopicFact,
     UnnotedLives,
     list_known_topics,
@@ -186,6 +186,6 @@ def join_lives(
     partitions: dict[int, PartitionInventory] = {}
     damaged: dict[int, Sequence[str]] = {}
     for number in sorted(inventory.numbers_of(topic, family)):
-        lineage = [Stretch(life, 0, None)] if fact is None else fact.lineage(life, number)
+        lineage = [LifeRange(life, 0, None)] if fact is None else fact.lineage(life, number)
         partitions[number], damaged[number] = inventory.join(topic, number, lineage)
     return partitions, damaged

@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-from archiver.archive.copies.archived_topic import CopyStretch
+from archiver.archive.copies.archived_topic import CopyRange
 from archiver.archive.copies.roles import Generation
 from archiver.archive.format.control import Fact
 from archiver.archive.format.layout import MOST_PARTITION, CopyKey, is_instance
 from archiver.process.values.json_values import as_list, as_number, as_object, as_text
 
 
-def copies_to_fact(copies: Sequence[CopyStretch]) -> Fact:
+def copies_to_fact(copies: Sequence[CopyRange]) -> Fact:
     """Return the member of a partition's plan; none where the topic has no role logs."""
     return {"copies": list(map(_row_of, copies))} if copies else {}
 
 
-def copies_from_fact(partition: Fact) -> tuple[CopyStretch, ...]:
+def copies_from_fact(partition: Fact) -> tuple[CopyRange, ...]:
     """Read the member of a partition's plan. Raises TypeError or ValueError for anything else."""
     return tuple(_stretch_of(*as_list(row)) for row in as_list(partition.get("copies", [])))
 
@@ -30,7 +30,7 @@ def planned_copies(plan: Fact) -> frozenset[CopyKey]:
     return frozenset(copy for copy in found if copy is not None)
 
 
-def _row_of(stretch: CopyStretch) -> Sequence[object]:
+def _row_of(stretch: CopyRange) -> Sequence[object]:
     generation = stretch.generation
     return [
         None if generation is None else generation.instance,
@@ -41,15 +41,13 @@ def _row_of(stretch: CopyStretch) -> Sequence[object]:
     ]
 
 
-def _stretch_of(
-    instance: object, number: object, life: object, from_offset: object, until_offset: object
-) -> CopyStretch:
+def _stretch_of(instance: object, number: object, life: object, from_offset: object, until_offset: object) -> CopyRange:
     generation = None
     if instance is not None:
         generation = Generation(instance=as_text(instance), number=as_number(number, 0, MOST_PARTITION))
         if not is_instance(generation.instance):
             raise ValueError(f"{generation.instance!r:.300} is not the name of an instance")
-    return CopyStretch(
+    return CopyRange(
         generation,
         as_number(life, 0, MOST_PARTITION),
         as_number(from_offset),

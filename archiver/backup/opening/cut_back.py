@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from archiver.archive.format.handle import Archive
-from archiver.archive.notes.topics import Branch, Stretch
+from archiver.archive.notes.topics import Branch, LifeRange
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import NotWholeError
@@ -33,7 +33,7 @@ async def find_branch(
     pool: Workers,
     topic: str,
     partition: int,
-    lineage: Sequence[Stretch],
+    lineage: Sequence[LifeRange],
     log_start: int,
     log_end: int = LAST_LONG,
     log_epoch: int = -1,
@@ -78,7 +78,7 @@ def _not_below_log_start(branch: Branch, log_start: int, our_end: int) -> Branch
 
 
 async def newest_first(
-    pool: Workers, archive: Archive, topic: str, partition: int, lineage: Sequence[Stretch]
+    pool: Workers, archive: Archive, topic: str, partition: int, lineage: Sequence[LifeRange]
 ) -> AsyncIterator[Archived]:
     """Walk back through the segments of a partition, one HEAD at a time. Damaged segments are passed over."""
     for stretch in reversed(lineage):
@@ -89,7 +89,7 @@ async def newest_first(
                 yield Archived(key, facts, facts.next if until is None else min(facts.next, until))
 
 
-def _keys_newest_first(archive: Archive, topic: str, partition: int, stretch: Stretch) -> list[str]:
+def _keys_newest_first(archive: Archive, topic: str, partition: int, stretch: LifeRange) -> list[str]:
     found: list[tuple[int, str]] = []
     for item in archive.store.list(archive.layout.partition_prefix(topic, stretch.life, partition)):
         key = archive.layout.parse_segment(item.key)

@@ -42,7 +42,7 @@ class History(NamedTuple):
     settled: int  # below this offset it has each record, or a later one that replaced it
 
 
-class Outcome(Enum):
+class ReturnOutcome(Enum):
     """The outcome of an attempt to make `topics/` current again."""
 
     DONE = "done"  # it is read
@@ -50,7 +50,7 @@ class Outcome(Enum):
     GAP = "gap"  # objects of it are missing or damaged: the copy stays current
 
 
-def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
+def take_back(archive: Archive, place: RolePlace, durable: int) -> ReturnOutcome:
     """Make `topics/` current again, if it has caught up with the copy. `durable`: its end, as far as this backup knows.
 
     The newest entry decides, and a listing made after it was read. An unknown policy changes nothing. Offsets that compaction
@@ -59,10 +59,10 @@ def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
     fact = read_topic(archive, place.topic)
     newest = read_newest_entry(archive, place)
     if fact is None or newest is None or not isinstance(newest.entry.holder, CompleteCopy):
-        return Outcome.NOT_YET
+        return ReturnOutcome.NOT_YET
     readers_end = CopyCatalog(archive).end_for_readers(place, newest.entry).offset
     if is_compacted(fact) is not False or durable < readers_end:  # no object needs to be read
-        return Outcome.NOT_YET
+        return ReturnOutcome.NOT_YET
     history = _read_history(archive, fact, place)
     if history.position < readers_end and not history.is_whole:
         log.warning(
@@ -72,13 +72,13 @@ def take_back(archive: Archive, place: RolePlace, durable: int) -> Outcome:
             history.position,
             newest.entry.holder.generation.instance,
         )
-        return Outcome.GAP
+        return ReturnOutcome.GAP
     if history.position < readers_end or history.settled < history.position:
-        return Outcome.NOT_YET
+        return ReturnOutcome.NOT_YET
     return _put(archive, place, newest, newest.entry.holder)
 
 
-def _put(archive: Archive, place: RolePlace, before: RoleLog, copy: CompleteCopy) -> Outcome:
+def _put(archive: Archive, place: RolePlace, before: RoleLog, copy: CompleteCopy) -> ReturnOutcome:
     """Put the entry. A later survey shows whether it counts; otherwise the next attempt decides again."""
     number = before.number + 1
     reach("history.decided")
@@ -86,8 +86,8 @@ def _put(archive: Archive, place: RolePlace, before: RoleLog, copy: CompleteCopy
     reach("history.put")
     now = read_newest_entry(archive, place)
     if now is None or now.entry.holder != HISTORY:
-        log.info("%s: somebody else was faster; whether topics/ may be read again is decided anew", place.stream)
-        return Outcome.NOT_YET
+        log.info("%s: another entry was put first; whether topics/ may be read again is decided anew", place.stream)
+        return ReturnOutcome.NOT_YET
     log.warning(
         "%s: topics/ is read again, by entry %d, since the topic is compacted no longer. What Kafka had removed of the log"
         " before that was archived there is only in the copy that was read until now, which stays: %s. A key that was deleted"
@@ -96,7 +96,7 @@ def _put(archive: Archive, place: RolePlace, before: RoleLog, copy: CompleteCopy
         now.number,
         archive.layout.copy_prefix(place.copy_key(copy.generation)),
     )
-    return Outcome.DONE
+    return ReturnOutcome.DONE
 
 
 def _read_history(archive: Archive, fact: TopicFact, place: RolePlace) -> History:

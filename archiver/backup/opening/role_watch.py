@@ -9,7 +9,7 @@ from archiver.archive.copies.roles import ROLES, CompleteCopy, RoleEntry, RolePl
 from archiver.archive.format.control import newest_numbers
 from archiver.archive.format.handle import Archive
 from archiver.archive.notes.topics import PartitionSource, TopicFact, is_compacted
-from archiver.backup.opening.history_return import Outcome, take_back
+from archiver.backup.opening.history_return import ReturnOutcome, take_back
 from archiver.errors import ArchiverError, NotWholeError, StoreError, StoreTemporaryError
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.process.output.defects import as_ours
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 _READS_AT_ONCE: Final = 8
 
-Told = RoleEntry | ArchiverError | None
+NewestEntry = RoleEntry | ArchiverError | None
 
 
 class RoleWatch:
@@ -79,14 +79,14 @@ class RoleWatch:
             except Exception as error:  # noqa: BLE001 - the copy is read meanwhile, and nothing else depends on it
                 log.warning("%s; a copy of %s is read meanwhile", as_ours(error, place.stream), _named(place))
                 continue
-            if outcome is Outcome.GAP:
+            if outcome is ReturnOutcome.GAP:
                 self._blocked.add(place)
-            if outcome is Outcome.DONE:
+            if outcome is ReturnOutcome.DONE:
                 self._returning.pop(place, None)
 
     # --- reading
 
-    async def _read(self, topic: str, places: Collection[RolePlace]) -> dict[RolePlace, Told]:
+    async def _read(self, topic: str, places: Collection[RolePlace]) -> dict[RolePlace, NewestEntry]:
         try:
             told = await self._pool.call(self._read_newest, topic, places)
         except StoreError as error:  # permanent: an unknown role is no reason to archive nothing
@@ -97,11 +97,11 @@ class RoleWatch:
                 self._tell(f"{place.stream} {found}", logging.WARNING, f"{found}; {_named(place)}: {consequence}")
         return told
 
-    def _read_newest(self, topic: str, places: Collection[RolePlace]) -> dict[RolePlace, Told]:
+    def _read_newest(self, topic: str, places: Collection[RolePlace]) -> dict[RolePlace, NewestEntry]:
         numbers = newest_numbers(self._archive, f"{ROLES}/{topic}")
         logged = [place for place in places if place.stream in numbers]
 
-        def read(place: RolePlace) -> Told:
+        def read(place: RolePlace) -> NewestEntry:
             number = numbers[place.stream]
             known = self._entries.get(place.stream)
             if known is not None and known[0] == number:

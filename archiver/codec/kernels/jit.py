@@ -43,7 +43,7 @@ def cache_place() -> CachePlace | None:
     have changed is reported, and not used. Its name depends on all kernel sources: numba itself checks one file only, and
     would keep a kernel whose callee changed.
     """
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))).hexdigest()[:16]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_HERE.rglob("*.py")))).hexdigest()[:16]
     name = f"kernels-{numba.__version__}-{digest}" + ("-checked" if _SETTINGS.BOUNDSCHECK else "")
     for place in cache_places(_HERE, name):
         kept = compiled_kernels(place.path)
@@ -85,7 +85,7 @@ class _KernelLocator(caching._CacheLocator):  # noqa: SLF001 - numba's own door 
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> "_KernelLocator | None":
-        if _CACHE is None or Path(py_file).parent != _HERE:
+        if _CACHE is None or _HERE not in Path(py_file).parents:
             return None
         return cls(_CACHE.path, py_func.__code__.co_firstlineno)
 
@@ -131,7 +131,7 @@ def kernel(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def _is_kept(directory: Path, function: Callable[..., Any]) -> bool:
     """Return whether numba has cached this kernel; only numba detects a kernel of another processor."""
-    module = function.__module__.rpartition(".")[2]
+    module = function.__module__.rpartition(".")[2]  # numba leaves the folder out: no two modules may have one name
     return any(directory.glob(f"{module}.{function.__qualname__}-*.nbi"))
 
 

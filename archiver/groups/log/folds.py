@@ -18,7 +18,7 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import FOLDS, is_partition_number
 from archiver.archive.format.note_stream import NoteKind
 from archiver.archive.index.inventory import EMPTY_PARTITION
-from archiver.archive.notes.topics import Stretch
+from archiver.archive.notes.topics import LifeRange
 from archiver.codec.frame import Frame
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import CorruptSegmentError, NotWholeError
@@ -70,7 +70,7 @@ _KIND: Final = NoteKind(
 
 def reaches_of(topic: ArchivedTopic, partition: int) -> list[Reach]:
     """Return the lives of a partition's log, the newest first, each with its end; the newest ends with the archive."""
-    stretches = [Stretch(topic.life, 0, None)] if topic.fact is None else topic.fact.lineage(topic.life, partition)
+    stretches = [LifeRange(topic.life, 0, None)] if topic.fact is None else topic.fact.lineage(topic.life, partition)
     found, limit = list[Reach](), topic.partitions.get(partition, EMPTY_PARTITION).end
     for stretch in reversed(stretches):
         limit = limit if stretch.until_offset is None else min(limit, stretch.until_offset)

@@ -9,9 +9,9 @@ from typing import Any
 from archiver.archive.format.layout import is_topic_name
 from archiver.archive.notes.topics import MOST_PARTITIONS
 from archiver.archive.segments.segment_facts import HoleCause
-from archiver.codec.damage import NO_OFFSETS
+from archiver.codec.foreign.damage import NO_OFFSETS
+from archiver.codec.foreign.frame_merge import FileMerge, MergedFile, Missing, MissingOffsets
 from archiver.codec.frame import Column, Frame
-from archiver.codec.frame_merge import FileMerge, MergedFile, Missing, MissingOffsets
 from archiver.errors import UsageError
 from archiver.imports.filling.import_run import ImportPlan, ImportRequest, made_topic_id
 from archiver.imports.filling.partition_fill import ImportHole, PartitionFill

@@ -1,9 +1,9 @@
 """Scans all files of one replica before anything is written: valid batches, damage, transactions. Reads headers and checksums only.
 
 1. A file's batches must have right checksums and rising offsets, above those before and below the next file's.
-2. DamagedBytes ends where the damaged batch itself says, if a valid batch begins there; or at a valid batch up to which the damaged
-   one has the right checksum, so that only its length or another field outside of the checksum is wrong. Otherwise it ends at the first
-   batch from which a chain of valid batches leads to the end of the file. Records can contain whole batches, which lead nowhere.
+2. DamagedBytes ends where the damaged batch itself says, if a valid batch begins there. It also ends at a valid batch up to which the
+   damaged one has the right checksum: only its length or another field outside of the checksum is wrong then. Otherwise it ends at the
+   first batch from which a chain of valid batches leads to the end of the file. Records can contain whole batches, which lead nowhere.
 3. Transactions are decided by their markers. One without a marker, or with damage before it, is undecided.
 """
 

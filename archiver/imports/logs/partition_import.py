@@ -11,7 +11,7 @@ from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.partition.fetched_batches import Fetch
 from archiver.codec.batch import whole_batches
-from archiver.codec.damage import NO_OFFSETS
+from archiver.codec.foreign.damage import NO_OFFSETS
 from archiver.codec.frame import Longs
 from archiver.codec.kernels import batches as columns
 from archiver.errors import CorruptBatchError

@@ -8,10 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from archiver.codec.damage import DamagedInput
-from archiver.codec.foreign_avro import KEEP_FORMAT, AvroFile, RecordFormat, read_header, read_records, trivadis_format
+from archiver.codec.foreign.damage import DamagedInput
+from archiver.codec.foreign.foreign_avro import (
+    KEEP_FORMAT,
+    AvroFile,
+    RecordFormat,
+    read_header,
+    read_records,
+    trivadis_format,
+)
+from archiver.codec.foreign.frame_merge import UNKNOWN_END, MergedFile, Missing
 from archiver.codec.frame import Column, Frame
-from archiver.codec.frame_merge import UNKNOWN_END, MergedFile, Missing
 from archiver.errors import CorruptSegmentError, FormatTooNewError, UsageError
 from archiver.imports.filling.foreign_import import ForeignPartition, merged
 from archiver.imports.filling.mapped_file import MappedFile

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from archiver.archive.segments.segment_facts import HoleCause
-from archiver.codec.damage import DamagedInput
+from archiver.codec.foreign.damage import DamagedInput
+from archiver.codec.foreign.messages_07 import LogDecoder07
 from archiver.codec.frame import Frame
-from archiver.codec.messages_07 import LogDecoder07
 from archiver.errors import UsageError
 from archiver.imports.filling.foreign_import import ForeignPartition
 from archiver.imports.filling.mapped_file import MappedFile

@@ -12,11 +12,18 @@ from typing import Final
 import numpy as np
 
 from archiver.archive.segments.segment_facts import HoleCause
-from archiver.codec.damage import NO_OFFSETS
+from archiver.codec.foreign.damage import NO_OFFSETS
+from archiver.codec.foreign.frame_merge import MergedFile, Missing
+from archiver.codec.foreign.kafka_backup import (
+    UNKNOWN_END,
+    DamagedSpan,
+    Found,
+    Leftovers,
+    StoredSegments,
+    read_leftovers,
+)
 from archiver.codec.frame import Bytes, Column, Frame
-from archiver.codec.frame_merge import MergedFile, Missing
-from archiver.codec.kafka_backup import UNKNOWN_END, DamagedSpan, Found, Leftovers, StoredSegments, read_leftovers
-from archiver.codec.kernels.kafka_backup import MAGIC, MOST_OFFSET
+from archiver.codec.kernels.foreign.kafka_backup import MAGIC, MOST_OFFSET
 from archiver.errors import UsageError
 from archiver.imports.filling.foreign_import import ForeignPartition, merged
 from archiver.imports.filling.mapped_file import MappedFile

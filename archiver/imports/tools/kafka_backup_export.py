@@ -17,7 +17,7 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.reading.catalog import find_topic, is_wanted, topic_names
 from archiver.archive.reading.plain_records import partition_numbers, read_frames
 from archiver.codec.frame import Column, Frame
-from archiver.codec.kernels import kafka_backup as kernels
+from archiver.codec.kernels.foreign import kafka_backup as kernels
 from archiver.codec.selection import ALL_RECORDS
 from archiver.config.model import IndexUse
 from archiver.errors import CorruptSegmentError, UsageError

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.notes.topics import MOST_PARTITIONS
-from archiver.codec.damage import DamagedInput
+from archiver.codec.foreign.damage import DamagedInput
+from archiver.codec.foreign.frame_merge import MergedFile, Missing
+from archiver.codec.foreign.osodevops import BrokenSegmentError, read_segment
 from archiver.codec.frame import Frame
-from archiver.codec.frame_merge import MergedFile, Missing
-from archiver.codec.osodevops import BrokenSegmentError, read_segment
 from archiver.errors import UsageError
 from archiver.imports.filling.foreign_import import ForeignPartition, merged
 from archiver.imports.filling.mapped_file import MappedFile

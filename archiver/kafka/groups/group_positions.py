@@ -127,7 +127,9 @@ async def _coordinators(client: KafkaClient) -> _Coordinators:
     leaders = {row.partition: row.leader for topic in metadata.topics for row in topic.partitions}
     for partition, leader in leaders.items():
         if leader < 0:
-            raise KafkaTemporaryError(f"{OFFSETS_TOPIC}[{partition}] has no leader; nobody knows its groups now")
+            raise KafkaTemporaryError(
+                f"{OFFSETS_TOPIC}[{partition}] has no leader; the positions of its groups are unknown"
+            )
     return _Coordinators(metadata.brokers, leaders)
 
 

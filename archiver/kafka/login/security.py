@@ -120,10 +120,10 @@ class Security:
         instead = f"{sent} and records" if self.protocol.has_sasl and sent else "records"
         given = self.properties
         if given.get(_VERIFICATION) == "false":
-            yield f"{where(_VERIFICATION)}: whoever is between can pose as a broker, and gets {instead}; take ssl.ca.location instead"
+            yield f"{where(_VERIFICATION)}: anyone on the way can pose as a broker, and gets {instead}; take ssl.ca.location instead"
         elif given.get(_IDENTIFICATION) == "none":
             yield (
-                f"{where(_IDENTIFICATION)}: whoever has any certificate of this authority can pose as a broker, and gets {instead};"
+                f"{where(_IDENTIFICATION)}: anyone with a certificate of this authority can pose as a broker, and gets {instead};"
                 " give the brokers certificates with their names"
             )
 

@@ -224,7 +224,7 @@ class FetchCall(Call[tuple[int, list[Fetched]]]):
         for _ in range(answer.count()):
             which = answer.uuid() if by_topic_id else answer.text()
             if which not in names:
-                raise MalformedAnswerError(f"nobody asked for topic {which}")
+                raise MalformedAnswerError(f"topic {which} was not requested")
             fetched.extend(answer.array(lambda name=names[which]: _read_partition(answer, name, by_topic_id)))  # type: ignore[misc]
             answer.tags()
         answer.tags()

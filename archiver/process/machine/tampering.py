@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-REMEDY: Final = "whoever can change them could run code as you: delete them, and let nobody else write there"
+REMEDY: Final = "a user who can change them could run code as you: delete them, and let no other user write there"
 _ROOT: Final = 0
 _ACCESS_LIST: Final = "system.posix_acl_access"
 

@@ -80,7 +80,7 @@ class PlanCheck:
         if len(found.partitions) != len(planned.partitions) or not all(one.reads_as(other) for one, other in pairs):
             raise NotWholeError(
                 f"{self.layout.control_prefix(f'{RESTORES}/{self.restore_id}/{held.target}/plan')} (the newest): has other objects"
-                " than this run has planned, and was noted meanwhile: by another run of this restore, or by somebody else. Run"
+                " than this run has planned, and was noted meanwhile: by another run of this restore, or by another client. Run"
                 " the same command again: it goes on as was planned there, and says what that leaves out"
             )
         return found

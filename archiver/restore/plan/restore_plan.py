@@ -6,8 +6,8 @@ from dataclasses import astuple, dataclass, replace
 
 from archiver.archive.copies.archived_topic import (
     ArchivedTopic,
+    CopyRange,
     CopyReading,
-    CopyStretch,
     problems_within,
     wanted_readings,
 )
@@ -59,11 +59,11 @@ class PartitionPlan:
     problem: str = ""  # why this partition is not restored
     missing: tuple[str, ...] = ()  # missing or damaged objects, to be skipped
     facts: Sequence[PartFacts] = ()  # of the parts
-    copies: tuple[CopyStretch, ...] = ()  # copies that are read, if the topic has role logs
+    copies: tuple[CopyRange, ...] = ()  # copies that are read, if the topic has role logs
 
-    def held_copies(self, life: int) -> tuple[CopyStretch, ...]:
+    def held_copies(self, life: int) -> tuple[CopyRange, ...]:
         """Return the copy that is read, or the history under `topics/` in a life."""
-        return self.copies or (CopyStretch(None, life, 0),)
+        return self.copies or (CopyRange(None, life, 0),)
 
     def reads_as(self, other: "PartitionPlan") -> bool:
         """Return whether another plan reads the same records of the same objects."""

@@ -184,7 +184,7 @@ def _harms(topic: TopicPlan, configs: Mapping[str, str], now_ms: int, held: LogS
         harm = f"would drop those of the {total} that have a later one of their key"
         yield _Harm("cleanup.policy", policy, harm, "delete")
     if has_old_format(configs):
-        harm = "is a message format without headers, into which nobody can write exactly once"
+        harm = "is a message format without headers, which cannot be written exactly once"
         yield _Harm(FORMAT_KEY, configs[FORMAT_KEY], harm, "0.11.0")
     yield from _size_harms(topic, configs)
     yield from _retention_bytes_harms(topic, configs, held)

@@ -30,7 +30,7 @@ class NotedRestore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedTopic:
+class PlannedTopic:
     """The newest plan of a target."""
 
     source: str
@@ -63,7 +63,7 @@ def list_restores(archive: Archive, restore_id: str | None = None) -> list[Noted
     return sorted(found.values(), key=lambda one: (one.begun_ms, one.restore_id))
 
 
-def read_restore(archive: Archive, restore_id: str) -> tuple[NotedRestore, list[NotedTopic]]:
+def read_restore(archive: Archive, restore_id: str) -> tuple[NotedRestore, list[PlannedTopic]]:
     """Read the plans of a restore. Raises UsageError if it has no notes, NotWholeError for a damaged plan."""
     found = list_restores(archive, restore_id) if is_restore_id(restore_id) else []
     if not found:
@@ -72,9 +72,9 @@ def read_restore(archive: Archive, restore_id: str) -> tuple[NotedRestore, list[
     return found[0], list(decode_facts(archive, plans, _topic).values())
 
 
-def _topic(stream: str, plan: Fact) -> NotedTopic:
+def _topic(stream: str, plan: Fact) -> PlannedTopic:
     heading, ids = heading_from_fact(stream, plan), target_ids(plan)
-    return NotedTopic(
+    return PlannedTopic(
         source=heading.source,
         life=heading.life,
         target=stream.split("/")[2],

@@ -314,7 +314,7 @@ async def _stranger_problems(
         if strange:
             problems.append(
                 f"target topic {topic} has no topic id, and is not the one that this restore has begun to fill: the records in"
-                f" partition {', '.join(strange)} are somebody else's; delete the topic and restore again, or restore under"
+                f" partition {', '.join(strange)} are not of this restore; delete the topic and restore again, or restore under"
                 " another name with --rename and another --id"
             )
     return problems

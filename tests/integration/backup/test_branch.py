@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from archiver.archive.format.handle import Archive, open_archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.notes.topics import Branch, Stretch
+from archiver.archive.notes.topics import Branch, LifeRange
 from archiver.archive.reading.catalog import find_topic
 from archiver.archive.reading.plain_records import read_records
 from archiver.backup.opening.cut_back import find_branch
@@ -41,7 +41,7 @@ from tests.support.zookeeper import StartZooKeeperBroker
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 LAYOUT = Layout("p")
-ROOT = [Stretch(0, 0, None)]
+ROOT = [LifeRange(0, 0, None)]
 PER_BATCH = 10
 Log = dict[int, tuple[int, bytes]]  # base offset of a batch -> its leader epoch, its bytes
 
@@ -80,7 +80,7 @@ class Ground:
         key = SegmentKey(topic=self.topic, life=life, partition=partition, base=base)
         assert self.store.put_if_absent(LAYOUT.segment_key(key), b"", facts.to_metadata(), kind=ObjectKind.SEGMENT)
 
-    def branch(self, partition: int, lineage: list[Stretch] = ROOT, log_start: int = 0) -> Branch:
+    def branch(self, partition: int, lineage: list[LifeRange] = ROOT, log_start: int = 0) -> Branch:
         async def body(client: KafkaClient) -> Branch:
             return await find_branch(
                 client,
@@ -158,7 +158,7 @@ def check_the_log_start(ground: Ground) -> None:
 
 def check_a_second_cut(broker: KafkaBroker, ground: Ground, partition: int) -> None:
     """The second cut lies below the first: what the child life has is no longer the log's, nor the parent's end."""
-    lineage = [Stretch(0, 0, 60), Stretch(1, 60, None)]
+    lineage = [LifeRange(0, 0, 60), LifeRange(1, 60, None)]
     ground.archive(partition, 60, 90, life=1)
     before = ground.store.heads
     assert ground.branch(partition, lineage).offset == 90

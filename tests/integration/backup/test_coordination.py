@@ -120,7 +120,7 @@ def first_value(broker: Broker) -> dict[str, object]:
     return found
 
 
-def test_what_was_told_before_is_not_heard(fresh: Broker) -> None:
+def test_an_instance_reads_no_events_from_before_its_start(fresh: Broker) -> None:
     settings = settings_of(fresh.bootstrap)
 
     async def run() -> None:

@@ -174,7 +174,7 @@ def test_a_module_that_cannot_be_imported_is_named(text: str, tmp_path: Path, mo
         FunctionSource("of_mine:token").find()
 
 
-def test_nobody_waits_for_ever_for_one_that_hangs() -> None:
+def test_a_token_source_that_hangs_times_out() -> None:
     tokens = Tokens(FunctionSource(f"{HERE}:hang"), {}, patience_s=0.2)
     started_s = time.monotonic()
     for _ in range(3):  # the second is told at once

@@ -84,7 +84,7 @@ def test_windows_bring_back_what_brute_force_finds(
         assert dict(java_oracle.consume(broker_41.bootstrap, target).records) == expected
 
 
-def test_a_window_is_gone_on_with(
+def test_a_killed_restore_of_a_time_range_continues(
     broker_41: Broker,
     topic: str,
     site: ArchiveSite,

@@ -163,7 +163,7 @@ def test_an_open_transaction_is_refused(broker_41: Broker, topic: str, site: Arc
 
 
 @pytest.mark.parametrize("when", ["before the first record", "meanwhile", "at the end"])
-def test_who_else_writes_behind_is_noticed(
+def test_records_of_another_writer_are_noticed(
     broker_41: Broker, topic: str, site: ArchiveSite, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     archived(broker_41, topic, site, records_of(300))

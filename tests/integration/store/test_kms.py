@@ -72,7 +72,7 @@ def test_a_backup_and_a_restore_encrypt_all_that_they_put(
     assert not_encrypted(encrypted.bucket) == []
 
 
-def test_who_may_not_use_the_key_is_told_so(
+def test_a_missing_right_to_the_key_is_reported(
     encrypted: ArchiveSite, commands: tuple[list[str], list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     bucket = f"arn:aws:s3:::{encrypted.bucket.name}"

@@ -190,14 +190,14 @@ def test_an_end_that_the_backup_has_committed_is_missed(broker_41: Broker, topic
     assert verified(kept).is_whole
 
 
-def test_who_asks_about_nothing_is_told(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
+def test_a_selection_that_matches_nothing_is_reported(broker_41: Broker, topic: str, site: ArchiveSite) -> None:
     config = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [topic]))
     with pytest.raises(UsageError, match=r"nothing is archived there; check storage\.url"):
         run_verify(config, Level.LISTING)
     create_topic(broker_41.bootstrap, f"{topic}-other")
     elsewhere = ArchiverConfig.model_validate(site.config(broker_41.bootstrap, [f"{topic}-other"]))
     found = run_verify(elsewhere, Level.LISTING, against_kafka=True)
-    assert found.problems == [f"{topic}-other: is included, and nobody archives it"]
+    assert found.problems == [f"{topic}-other: is included, but no backup archives it"]
     with pytest.raises(UsageError, match="--topics ordesr: no topic of the archive matches"):
         run_verify(elsewhere, Level.LISTING, topics="ordesr", against_kafka=True)
     archived(broker_41, topic, site)
@@ -215,7 +215,7 @@ def test_topics_that_nobody_archives_are_found(broker_41: Broker, topic: str, si
     archived(broker_41, topic, site)
     create_topic(broker_41.bootstrap, f"{topic}-new")
     _, problems, _ = compared(site, broker_41, topic, f"{topic}.*")
-    assert problems == [f"{topic}-new: is included, and nobody archives it"]
+    assert problems == [f"{topic}-new: is included, but no backup archives it"]
     delete_topic(broker_41.bootstrap, topic)
     found = site.verify(broker_41.bootstrap, [topic], against_kafka=True)
     gone = f"{topic}: is archived, and Kafka no longer has it; if it may be gone: archiver topics --accept-gone {topic}"
@@ -227,4 +227,4 @@ def test_topics_that_nobody_archives_are_found(broker_41: Broker, topic: str, si
     assert missing == []
     assert "topics.include[1]: 'not-there' matches no topic of the cluster" in notes
     create_topic(broker_41.bootstrap, topic)
-    assert compared(site, broker_41, topic)[1] == [f"{topic}: was created again, and nobody archives the new one"]
+    assert compared(site, broker_41, topic)[1] == [f"{topic}: was created again, and no backup archives the new one"]

@@ -48,7 +48,7 @@ def test_a_room_is_never_overdrawn(seed: int) -> None:
     assert wrong == []
 
 
-def test_who_is_larger_than_the_room_waits_for_all_others_and_gets_in() -> None:
+def test_a_request_above_the_budget_waits_for_all_others() -> None:
     room = DecodingBudget(100 * MEGABYTE)
     entered, leave = threading.Event(), threading.Event()
 

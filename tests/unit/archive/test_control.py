@@ -35,7 +35,7 @@ from archiver.archive.notes.topic_changes import record_branch, record_topic
 from archiver.archive.notes.topics import (
     Branch,
     Life,
-    Stretch,
+    LifeRange,
     TopicFact,
     is_compacted,
     read_cluster,
@@ -86,7 +86,7 @@ def test_streams_are_kept_apart() -> None:
     assert latest_fact(Archive(store, LAYOUT), "restores/x/t/0") == {"format": 1, "count": 3}
 
 
-def test_nobody_replaces_the_fact_of_a_stream_that_has_one_by_adding_another() -> None:
+def test_a_second_fact_does_not_replace_the_only_one_of_a_stream() -> None:
     store = MemoryStore()
     archive = Archive(store, LAYOUT)
     assert only_fact(archive, "cluster") is None
@@ -286,7 +286,7 @@ def test_new_partitions_and_configs_are_news_of_the_same_life() -> None:
     assert (known.partitions, known.configs, len(store.objects)) == (4, {"k": "v"}, 3)
 
 
-def test_who_still_sees_the_earlier_topic_stays_in_its_life() -> None:
+def test_a_writer_that_sees_the_earlier_topic_stays_in_its_life() -> None:
     """Otherwise two writers, one with old metadata, would begin lives in turn, and archive everything each time."""
     store = MemoryStore()
     settle(store, "A")
@@ -359,7 +359,7 @@ def test_one_election_that_cuts_many_logs_makes_one_life() -> None:
     assert known.life_of_partition("A", 7) == known.current
     assert known.lineage(1, 7) == [(0, 0, 102), (1, 102, None)]
     assert known.life_of_partition("A", 49).life == 0
-    assert known.lineage(1, 49) == [Stretch(0, 0, None)]
+    assert known.lineage(1, 49) == [LifeRange(0, 0, None)]
     assert known.lineage(0, 7) == [(0, 0, None)]
     assert life_in(store, partitions=50, partition=7) == 1
 
@@ -399,7 +399,7 @@ def test_every_offset_is_held_by_the_newest_life_that_reaches_it(lives: tuple[Li
     assert fact.lineage(len(lives) - 1, 0)[-1].life == fact.life_of_partition(lives[-1].topic_id, 0).life
 
 
-def test_who_comes_second_gets_the_branch_that_holds() -> None:
+def test_the_second_writer_gets_the_existing_branch() -> None:
     store = MemoryStore()
     settle(store)
     first = (cut(store, 0, 0, 90), Branch(offset=90, leader_epoch=3))

@@ -116,7 +116,7 @@ def test_old_records_of_an_archive_that_was_begun_lately_are_told_of_nothing() -
         assert bool(doubts(bench)) == is_told
 
 
-def test_who_reads_the_copy_is_told_nothing_of_the_history_below_its_end() -> None:
+def test_readers_of_a_copy_get_no_doubts_about_the_history_below_it() -> None:
     bench = bench_of([FIRST, Part(10, 20, 3, 40, 41)])
     bench.copy("a", 0, [(0, 25)])
     bench.entry(0, holder="topics/", candidate=("a", 0))

@@ -166,7 +166,7 @@ def test_a_process_notes_moments_for_ever(archive: Archive) -> None:
     assert first_note() != first_note()
 
 
-def test_what_nobody_would_read_is_not_put(archive: Archive) -> None:
+def test_a_note_above_the_readers_limit_is_not_put(archive: Archive) -> None:
     many = [
         MomentNote(topic="t", life=0, partition=at, generation=0, at_ms=None, last_stable=0)
         for at in range(MOST_MOMENTS + 1)
@@ -264,7 +264,7 @@ class _Vanishing(MemoryStore):
 
 
 @pytest.mark.parametrize("times", [1, 2, 50])
-def test_a_process_that_goes_on_meanwhile_is_heard(times: int) -> None:
+def test_a_note_that_is_replaced_while_listing_is_read(times: int) -> None:
     archive = Archive(_Vanishing(times), Layout("p"))
     tell(archive, P1, 0, 10, note(ms(5)))
     problems: list[str] = []

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from archiver.archive.copies.archived_topic import CopyStretch
+from archiver.archive.copies.archived_topic import CopyRange
 from archiver.archive.copies.roles import Generation
 from archiver.archive.format.control import append_fact, encode_fact, latest_fact
 from archiver.archive.format.handle import Archive
@@ -35,11 +35,11 @@ def key_in(copy: CopyKey, base: int) -> str:
     return LAYOUT.copied_segment_key(copy, base)
 
 
-def stretch_of(copy: CopyKey, from_offset: int = 0) -> CopyStretch:
-    return CopyStretch(Generation(instance=copy.instance, number=copy.generation), copy.life, from_offset)
+def stretch_of(copy: CopyKey, from_offset: int = 0) -> CopyRange:
+    return CopyRange(Generation(instance=copy.instance, number=copy.generation), copy.life, from_offset)
 
 
-def plan_of(*copies: Sequence[CopyStretch], objects: int = 1) -> TopicPlan:
+def plan_of(*copies: Sequence[CopyRange], objects: int = 1) -> TopicPlan:
     """Of partitions 3, 4 and so on."""
     return TopicPlan(
         source="orders",
@@ -104,7 +104,7 @@ def finish(archive: Archive, plan: TopicPlan) -> None:
     RestoreNotes(archive, "mine", "c").note_finished({"back": "T"})
 
 
-HISTORY = CopyStretch(None, 1, 0)
+HISTORY = CopyRange(None, 1, 0)
 
 
 @pytest.mark.parametrize("objects", [1, 6_000])

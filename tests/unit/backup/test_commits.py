@@ -62,7 +62,7 @@ def test_a_commit_for_the_offsets_topic_alone_waits_for_the_age(group: Group) ->
     assert group.offsets()[1] == {(OFFSETS_TOPIC, 0): 30, ("a", 0): 5}
 
 
-def test_who_gives_partitions_up_takes_their_hints_along(group: Group) -> None:
+def test_revoked_partitions_take_their_hints_along(group: Group) -> None:
     group.note("a", 20)
     group.note("b", 30)
     group.commits.hand_over()

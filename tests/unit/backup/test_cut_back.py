@@ -9,7 +9,7 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.notes.topics import Branch, Stretch
+from archiver.archive.notes.topics import Branch, LifeRange
 from archiver.backup.opening.cut_back import Archived, find_branch
 from archiver.kafka.brokers.calls import EpochEnd, OffsetForLeaderEpochCall
 from archiver.kafka.brokers.cluster import TopicPartition
@@ -50,7 +50,7 @@ def branch_behind(
         pool=Workers(1, "test"),
         topic="t",
         partition=0,
-        lineage=[Stretch(0, 0, None)],
+        lineage=[LifeRange(0, 0, None)],
         log_start=0,
         log_end=LOG_END,
         log_epoch=log_epoch,

@@ -42,7 +42,7 @@ class Site:
         return set(self.gone.names)
 
 
-def test_a_deleted_topic_is_told_once_and_counts_until_it_is_accepted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_topic_is_reported_once_and_counts_until_accepted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     site = Site()
     for name in ("a", "b", "denied"):
@@ -62,7 +62,7 @@ def test_a_deleted_topic_is_told_once_and_counts_until_it_is_accepted(caplog: py
     assert len(caplog.records) == 1
 
 
-def test_a_topic_that_comes_back_and_goes_again_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_that_is_deleted_again_is_reported_again(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
     site.record("a")
     assert site.look(["a"], []) == {"a"}

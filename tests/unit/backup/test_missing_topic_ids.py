@@ -15,7 +15,7 @@ from archiver.archive.format.layout import Layout
 from archiver.archive.notes.cluster_topics import ClusterTopics, refuse_without_ids
 from archiver.archive.notes.topic_changes import record_topic
 from archiver.archive.notes.topics import Life, TopicFact, topic_stream
-from archiver.backup.compacted.work.taken_topics import TakenTopics
+from archiver.backup.compacted.work.instance_topics import InstanceTopics
 from archiver.backup.opening.opener import Opener
 from archiver.backup.opening.start_offsets import StartOffset, StartOffsets
 from archiver.backup.opening.topic_recorder import LearnedConfigs, TopicRecorder
@@ -211,19 +211,19 @@ def test_an_instance_keeps_a_topic_whose_id_is_missing_and_takes_no_new_one(
     async def learn(topics: Any) -> LearnedConfigs:  # noqa: ANN401
         return LearnedConfigs({topic.name: compact for topic in topics}, {})
 
-    def look(taken: TakenTopics, **ids: str) -> dict[str, str]:
+    def look(taken: InstanceTopics, **ids: str) -> dict[str, str]:
         taken.client = cast("Any", Cluster(ids))
         monkeypatch.setattr(taken.recorder, "learn_configs", learn)
         asyncio.run(taken.refresh())
         return {name: topic.topic_id for name, topic in taken.described.items()}
 
-    def instance() -> TakenTopics:
+    def instance() -> InstanceTopics:
         recorder = TopicRecorder(cast("Any", None), sink=sink, pool=cast("Any", Here()), cluster_id="c")
 
         async def nothing(*_: object) -> None:
             pass
 
-        return TakenTopics(
+        return InstanceTopics(
             request=cast("Any", SimpleNamespace(topics=TopicsConfig(include=(".*",)), sink=sink)),
             client=cast("Any", None),
             recorder=recorder,

@@ -71,7 +71,7 @@ class Scene:
         return position
 
 
-def test_an_object_that_joins_is_gone_on_behind_and_nobody_is_asked(tmp_path: Path) -> None:
+def test_a_backup_continues_behind_an_object_that_joins_without_requests(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.put(0, 50)
     scene.put(50, 100)
@@ -93,7 +93,7 @@ def test_no_record_that_kafka_has_is_skipped_behind_an_object_that_does_not_join
     assert f"Kafka still has records from offset {log_start} on" in str(told.value)
 
 
-def test_what_kafka_has_no_longer_is_reported_once_and_gone_on_behind(tmp_path: Path) -> None:
+def test_offsets_that_kafka_has_deleted_are_reported_once_and_skipped(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.log_start = 150
     scene.put(0, 100)

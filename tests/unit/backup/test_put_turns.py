@@ -106,7 +106,7 @@ def test_a_topic_that_fails_has_two_at_a_time_until_one_works() -> None:
     assert world.take(5.0) == []
 
 
-def test_whoever_waits_keeps_the_place() -> None:
+def test_a_waiting_put_keeps_its_place() -> None:
     world = World()
     feeds = world.wait("a", 5)
     for _ in range(3):

@@ -24,7 +24,7 @@ from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept
 from archiver.archive.notes.topic_changes import record_branch, record_topic
 from archiver.archive.notes.topics import Branch, TopicFact
 from archiver.backup.opening import history_return, role_watch
-from archiver.backup.opening.history_return import Outcome, take_back
+from archiver.backup.opening.history_return import ReturnOutcome, take_back
 from archiver.backup.opening.role_watch import RoleWatch
 from archiver.errors import StoreError, StoreTemporaryError
 from archiver.store.port import ObjectKind
@@ -109,7 +109,7 @@ def test_whose_a_partition_is(policy: str | None, left: set[int], returning: set
     assert {place.partition for place in watch._returning} == returning
 
 
-def test_partitions_with_a_copy_are_left_which_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_partitions_with_a_copy_are_skipped_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
     caplog.set_level(logging.INFO, logger=LOGGER)
     site.log(0, BEGUN)
@@ -206,17 +206,17 @@ def test_the_entry_is_put_behind_the_newest_one(caplog: pytest.LogCaptureFixture
     site.log(0, BEGUN, SWITCHED, NEXT_BEGUN)
     site.put(0, 7, copy=A0)
     site.put(0, 4)
-    assert take_back(site.archive, PLACE, 8) is Outcome.NOT_YET
+    assert take_back(site.archive, PLACE, 8) is ReturnOutcome.NOT_YET
     site.put(4, 8)
-    assert take_back(site.archive, PLACE, 8) is Outcome.NOT_YET, "the holder was read to 9"
+    assert take_back(site.archive, PLACE, 8) is ReturnOutcome.NOT_YET, "the holder was read to 9"
     site.put(8, 12)
-    assert take_back(site.archive, PLACE, 12) is Outcome.DONE
+    assert take_back(site.archive, PLACE, 12) is ReturnOutcome.DONE
     newest = read_newest_entry(site.archive, PLACE)
     assert newest is not None
     assert (newest.number, newest.entry.holder, newest.entry.replaced) == (3, HISTORY, COPY)
     assert {one.generation for one in newest.entry.left} == {A0, B2}
     assert "compacted/a/topics/t/partition=0/generation=0/" in caplog.text
-    assert take_back(site.archive, PLACE, 12) is Outcome.NOT_YET
+    assert take_back(site.archive, PLACE, 12) is ReturnOutcome.NOT_YET
 
 
 @pytest.mark.parametrize("of", [A0, B2])
@@ -227,18 +227,18 @@ def test_objects_of_the_holder_and_of_its_tail_are_waited_for(of: Generation) ->
     site.log(0, BEGUN, SWITCHED, NEXT_BEGUN, second)
     site.put(0, 9)
     site.put(9, 20, copy=of)
-    assert take_back(site.archive, PLACE, 9) is Outcome.NOT_YET
+    assert take_back(site.archive, PLACE, 9) is ReturnOutcome.NOT_YET
     site.put(9, 20)
-    assert take_back(site.archive, PLACE, 20) is Outcome.DONE
+    assert take_back(site.archive, PLACE, 20) is ReturnOutcome.DONE
 
 
-def test_a_gap_under_topics_is_told_and_the_copy_goes_on_being_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gap_under_topics_is_reported_and_readers_keep_the_copy(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
     site.record("delete")
     site.log(0, BEGUN, SWITCHED)
     site.put(0, 3)
     site.put(5, 12)
-    assert take_back(site.archive, PLACE, 12) is Outcome.GAP
+    assert take_back(site.archive, PLACE, 12) is ReturnOutcome.GAP
     assert holder_of(site) == COPY
     assert "from offset 3 on" in caplog.text
 
@@ -249,9 +249,9 @@ def test_what_topics_lacks_and_the_copy_has_is_waited_for() -> None:
     site.record("delete")
     site.log(0, BEGUN, SWITCHED)
     site.put(0, 9, unserved=1, stable_end=12)
-    assert take_back(site.archive, PLACE, 9) is Outcome.NOT_YET
+    assert take_back(site.archive, PLACE, 9) is ReturnOutcome.NOT_YET
     site.put(9, 12)
-    assert take_back(site.archive, PLACE, 12) is Outcome.DONE
+    assert take_back(site.archive, PLACE, 12) is ReturnOutcome.DONE
 
 
 def test_what_a_sweep_took_from_topics_is_no_gap() -> None:
@@ -261,10 +261,10 @@ def test_what_a_sweep_took_from_topics_is_no_gap() -> None:
     site.put(0, 3)
     site.put(5, 12)
     add_swept(site.archive, SweptPlace(PLACE.topic, PLACE.life, PLACE.partition), OffsetRanges.of([(0, 12)]))
-    assert take_back(site.archive, PLACE, 12) is Outcome.DONE
+    assert take_back(site.archive, PLACE, 12) is ReturnOutcome.DONE
 
 
-def test_lives_that_a_life_goes_on_from_count() -> None:
+def test_earlier_lives_of_a_branch_count() -> None:
     """The copy is of life 1, into which the log was cut back at offset 4: below that, the history is in life 0."""
     site = Site()
     site.record("delete")
@@ -272,9 +272,9 @@ def test_lives_that_a_life_goes_on_from_count() -> None:
     record_branch(site.archive, topic="t", partition=0, parent=0, branch=Branch(offset=4))
     site.log(0, BEGUN, SWITCHED, life=1)
     place = replace(PLACE, life=1)
-    assert take_back(site.archive, place, 9) is Outcome.NOT_YET
+    assert take_back(site.archive, place, 9) is ReturnOutcome.NOT_YET
     site.put(4, 9, life=1)
-    assert take_back(site.archive, place, 9) is Outcome.DONE
+    assert take_back(site.archive, place, 9) is ReturnOutcome.DONE
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", None])
@@ -283,7 +283,7 @@ def test_a_topic_that_may_be_compacted_is_not_taken_back(policy: str | None) -> 
     site.record(policy)
     site.log(0, BEGUN, SWITCHED)
     site.put(0, 12)
-    assert take_back(site.archive, PLACE, 12) is Outcome.NOT_YET
+    assert take_back(site.archive, PLACE, 12) is ReturnOutcome.NOT_YET
     assert holder_of(site) == COPY
 
 
@@ -302,10 +302,10 @@ def test_an_entry_counts_only_when_a_look_shows_it(monkeypatch: pytest.MonkeyPat
             put_entry(site.archive, PLACE, number, later)
 
     monkeypatch.setattr(history_return, "reach", wake_up)
-    assert take_back(site.archive, PLACE, 12) is Outcome.NOT_YET
+    assert take_back(site.archive, PLACE, 12) is ReturnOutcome.NOT_YET
     assert holder_of(site) == later.holder
     monkeypatch.undo()
-    assert take_back(site.archive, PLACE, 12) is Outcome.DONE
+    assert take_back(site.archive, PLACE, 12) is ReturnOutcome.DONE
 
 
 def test_a_watch_tries_what_has_caught_up_and_forgets_what_is_done() -> None:
@@ -329,9 +329,9 @@ def test_a_watch_looks_at_what_is_not_whole_once(monkeypatch: pytest.MonkeyPatch
     fact = site.record("delete")
     site.log(0, BEGUN, SWITCHED)
     site.put(5, 12)
-    watch, tries = site.watch(), list[Outcome]()
+    watch, tries = site.watch(), list[ReturnOutcome]()
 
-    def noted(archive: Archive, place: RolePlace, durable: int) -> Outcome:
+    def noted(archive: Archive, place: RolePlace, durable: int) -> ReturnOutcome:
         tries.append(take_back(archive, place, durable))
         return tries[-1]
 
@@ -339,10 +339,10 @@ def test_a_watch_looks_at_what_is_not_whole_once(monkeypatch: pytest.MonkeyPatch
     for _ in range(3):
         site.left(watch, fact)
         asyncio.run(watch.take_back({PLACE: 12}))
-    assert tries == [Outcome.GAP]
+    assert tries == [ReturnOutcome.GAP]
 
 
-def test_what_fails_keeps_nobody_from_the_rest(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_partition_does_not_block_the_others(caplog: pytest.LogCaptureFixture) -> None:
     site = Site()
     fact = site.record("delete")
     site.log(0, BEGUN, SWITCHED)

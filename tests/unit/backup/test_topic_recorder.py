@@ -61,7 +61,7 @@ def seen(fact: TopicFact) -> list[tuple[str, int | None, int | None]]:
     return [(life.topic_id, life.seen_ms, life.earlier_seen_ms) for life in fact.lives]
 
 
-def test_who_runs_on_notes_when_the_earlier_topic_was_last_seen() -> None:
+def test_a_running_backup_notes_when_the_earlier_topic_was_last_seen() -> None:
     site = Site()
     recorder = site.recorder()
     site.look(recorder, "A", 1_000)
@@ -69,7 +69,7 @@ def test_who_runs_on_notes_when_the_earlier_topic_was_last_seen() -> None:
     assert seen(site.look(recorder, "B", 9_000)) == [("A", 1_000, None), ("B", 9_000, 5_000)]
 
 
-def test_who_has_not_seen_the_earlier_topic_notes_nothing_of_it() -> None:
+def test_a_backup_that_missed_the_earlier_topic_notes_nothing_of_it() -> None:
     site = Site()
     first, other = site.recorder(), site.recorder()
     site.look(first, "A", 1_000)

@@ -63,7 +63,7 @@ def test_a_rollback_has_words_of_its_own() -> None:
     assert told.startswith("group g, left as it is: orders-0 (no position): ")
 
 
-def test_what_was_left_is_told_with_what_to_do() -> None:
+def test_unchanged_positions_are_printed_with_the_next_step() -> None:
     many = report(
         group(*[PositionOutcome.MOVED] * 12, PositionOutcome.HAS_MEMBERS, PositionOutcome.SET),
         group(refusal="group h is refused", name="h"),
@@ -81,7 +81,7 @@ def test_what_was_left_is_told_with_what_to_do() -> None:
     assert {str(one) for one in PositionOutcome if not one.is_done} == _NEXT_STEPS.keys()
 
 
-def test_names_that_look_alike_are_told_apart_and_long_ones_cut() -> None:
+def test_similar_names_stay_distinct_and_long_ones_are_cut() -> None:
     names = ["good", "good ", "", '"good "', "x" * 32_000]
     many = report(*(group(PositionOutcome.MOVED, name=name) for name in names))
     lines = list(applied_lines(many))[1:6]

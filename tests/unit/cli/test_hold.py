@@ -117,16 +117,14 @@ def test_what_went_before_the_hold_was_in_force_is_named(
 
 
 @pytest.mark.usefixtures("archive")
-def test_an_object_whose_times_nobody_knows_any_more_counts_as_covered(
-    store: SweptStore, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_object_with_unknown_times_counts_as_covered(store: SweptStore, capsys: pytest.CaptureFixture[str]) -> None:
     store.delete([key for key in store.objects if "/index/" in key])
     store.swept = (KEYS[0],)
     assert main([*ADD, "orders", "--from", f"{T0 + 15}"]) == 3
     assert KEYS[0] in capsys.readouterr().err
 
 
-def test_who_does_not_wait_is_told_until_when_deletes_may_happen(
+def test_no_wait_prints_until_when_deletes_may_happen(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("archiver.archive.notes.holds.DELETES_END_S", 3600)
@@ -143,7 +141,7 @@ def hold_ms(archive: Archive, seconds: int) -> int:
     return int(archive.store.now().timestamp() * 1000) + 1000 * (seconds + 1)
 
 
-def test_a_release_keeps_who_when_and_why(archive: Archive, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_release_records_user_time_and_reason(archive: Archive, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ADD, "orders", "--no-wait"]) == 0
     assert main(["hold", "release", "audit", "--by", "Ann", "--reason", "the case is closed"]) == 0
     (held,) = read_holds(archive).values()

@@ -36,7 +36,7 @@ def note(archive: Archive, plan: TopicPlan) -> None:
     RestoreNotes(archive, "mine", "c").note_plans([plan], {"back": "T"}, RestoreRequest().terms)
 
 
-def test_a_restore_is_told_from_its_plan_to_its_end(
+def test_restore_show_follows_a_restore_from_plan_to_end(
     archive: Archive, plan: TopicPlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["restore", "list", *URL]) == 0

@@ -37,7 +37,7 @@ LATER = TaskReport(target_topic="t", partition=2, error="t-2: run the same comma
     ],
     ids=["whole", "source", "target", "skipped", "all"],
 )
-def test_each_failure_is_told_and_counts(
+def test_each_failure_is_reported_and_counts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -92,7 +92,7 @@ WAY_ON = re.compile("restore r is not done; (when that is mended, )?go on with: 
         (KeyboardInterrupt(), 4, [INTERRUPTED]),
     ],
 )
-def test_what_ends_a_restore_at_once_is_told_in_json_too(
+def test_an_immediate_failure_is_in_the_json_too(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -17,7 +17,7 @@ from archiver.upkeep.retention.planning.sweep_plan import SweepPlan, TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import KeptTopic, TopicTerms
 from archiver.upkeep.retention.sweeping.debris import DebrisGroup, DebrisKind, DebrisPlan, DebrisStay
 from archiver.upkeep.retention.sweeping.debris_sweep import DebrisSwept
-from archiver.upkeep.retention.sweeping.sweep import Swept
+from archiver.upkeep.retention.sweeping.sweep import TopicSweepResult
 from archiver.upkeep.retention.sweeping.sweep_result import SweepResult, report_of
 
 DIGEST = "0123456789abcdef" * 2
@@ -71,10 +71,10 @@ def sweep_of(name: str, root: int, count: int) -> TopicSweep:
 def result_of(*, without_kafka: bool = False) -> SweepResult:
     former, current = sweep_of("t@0", 0, 2), sweep_of("t", 1, 5)
     plan = SweepPlan(made_ms=0, now_ms=0, topics=[former, current], kept=(), without_kafka=without_kafka)
-    return SweepResult(plan=plan, swept=[Swept("t@0", deleted=list(former.going))], waiting=[current])
+    return SweepResult(plan=plan, swept=[TopicSweepResult("t@0", deleted=list(former.going))], waiting=[current])
 
 
-def test_lives_of_a_topic_are_told_apart() -> None:
+def test_lives_of_a_topic_are_listed_separately() -> None:
     lines = list(retention_lines(result_of()))
     assert "t@0: 2 objects go: older than what the topic keeps" in lines
     assert "t: 5 objects go: older than what the topic keeps" in lines
@@ -132,7 +132,7 @@ def test_the_command_that_a_dry_run_prints_deletes_what_it_says(
     assert shown(**asked)[-1].startswith(f"nothing was deleted; {command}")
 
 
-def test_a_name_that_no_topic_has_is_told() -> None:
+def test_a_name_that_no_topic_has_is_reported() -> None:
     result = SweepResult(plan=SweepPlan(made_ms=0, now_ms=0, topics=(), kept=()))
     assert list(retention_lines(result)) == ["the archive has no topic to sweep"]
 
@@ -152,7 +152,7 @@ def swept_debris() -> SweepResult:
     )
 
 
-def test_what_was_swept_of_control_objects_is_told() -> None:
+def test_deleted_control_objects_are_reported() -> None:
     result = swept_debris()
     assert not result.is_complete
     lines = list(retention_lines(result))

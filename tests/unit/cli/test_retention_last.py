@@ -41,7 +41,7 @@ LATER = {
 }
 
 
-def test_the_newest_report_is_told() -> None:
+def test_the_newest_report_is_shown() -> None:
     archive = Archive(MemoryStore(), Layout())
     assert read_last_report(archive) is None
     append_report(archive, replace(REPORT, refused=7))
@@ -88,7 +88,7 @@ def test_a_sweep_needs_more_than_an_address() -> None:
         run(parser.parse_args(["--url", "s3://bucket/prefix"]))
 
 
-def test_all_reports_are_told_and_an_unreadable_one_ends_with_3(
+def test_all_reports_are_shown_and_an_unreadable_one_ends_with_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     archive = Archive(MemoryStore(), Layout())

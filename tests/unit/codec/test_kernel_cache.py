@@ -135,7 +135,7 @@ def test_kernels_that_somebody_else_could_have_changed_are_not_loaded(copy: Path
     assert done.stdout != "compiled 0\n"
     (line,) = (line for line in done.stderr.splitlines() if answer.says in line)
     assert "rows" in line
-    assert "let nobody else write there" in line
+    assert "let no other user write there" in line
     kept = list((copy / ".cache").rglob("*"))  # the user's
     assert {oct(one.stat().st_mode & 0o777) for one in kept if one.is_dir()} == {"0o700"}
     assert {oct(one.stat().st_mode & 0o777) for one in kept if one.is_file()} == {"0o600"}

@@ -228,7 +228,7 @@ def test_consumers_that_ran_on_are_not_put_back(stage: Stage) -> None:
     assert outcomes(stage.roll_back(is_dry_run=True)) == [PositionOutcome.MOVED, PositionOutcome.GROUP_MOVED]
 
 
-def test_who_goes_on_behind_a_rollback_has_not_run_on(stage: Stage) -> None:
+def test_a_group_that_commits_after_a_rollback_has_moved(stage: Stage) -> None:
     """It stood behind the wanted position, and has not read what lies between."""
     stage.cluster.put("g", "orders", 0, 50)
     stage.apply()
@@ -473,7 +473,7 @@ class Consumer:
 
 
 @given(seed=st.integers(0, 2**32))
-def test_whatever_comes_between_nobody_is_put_back(seed: int) -> None:
+def test_no_running_consumer_is_moved_back(seed: int) -> None:
     rng = random.Random(seed)
     stage = Stage()
     consumer = Consumer(stage, rng)

@@ -106,7 +106,7 @@ def test_an_epoch_alone_is_no_other_position() -> None:
         (BEFORE, PositionOutcome.SET),  # below: somebody has put it back
     ],
 )
-def test_who_was_seen_where_it_was_set_has_run_on_from_there(
+def test_a_group_seen_at_the_wanted_position_ran_on_from_it(
     now: GroupPosition | None, outcome: PositionOutcome
 ) -> None:
     assert applied(now, note_of(BEFORE, WANTED, applied=True), WANTED).outcome is outcome
@@ -115,7 +115,7 @@ def test_who_was_seen_where_it_was_set_has_run_on_from_there(
     )
 
 
-def test_who_has_run_on_to_where_it_stood_before_is_not_put_back() -> None:
+def test_a_group_that_ran_on_to_its_former_position_is_not_moved() -> None:
     """As to the end of the log, where a group stood that was set to read again."""
     end = GroupPosition(offset=50)
     assert applied(end, note_of(end, WANTED), WANTED).outcome is PositionOutcome.SET
@@ -123,7 +123,7 @@ def test_who_has_run_on_to_where_it_stood_before_is_not_put_back() -> None:
     assert applied(end, note_of(end, OTHER, applied=True), WANTED).outcome is PositionOutcome.MOVED
 
 
-def test_who_stood_there_from_the_beginning_stands_there_still() -> None:
+def test_a_group_already_at_the_wanted_position_is_unchanged() -> None:
     note = note_of(WANTED, WANTED, applied=True)
     assert applied(WANTED, note, WANTED).outcome is PositionOutcome.STOOD_THERE
     assert applied(ELSE, note, WANTED).outcome is PositionOutcome.RAN_ON
@@ -134,7 +134,7 @@ def untold(now: GroupPosition | None, note: GroupNote | None, as_of_ms: int | No
     return decide_untold([WantedPosition("orders", "id", 0, -1)], held(now), note, {"orders": "id"}, as_of_ms)
 
 
-def test_what_the_archive_cannot_tell_any_more_is_told_by_the_note() -> None:
+def test_positions_lost_from_the_archive_come_from_the_note() -> None:
     note = note_of(BEFORE, WANTED, as_of_ms=5, applied=True)
     assert untold(WANTED, note, 5) == [Decision("orders", "id", 0, BEFORE, WANTED, PositionOutcome.SET_EARLIER)]
     assert untold(ELSE, note, 5) == [Decision("orders", "id", 0, BEFORE, WANTED, PositionOutcome.RAN_ON)]

@@ -160,7 +160,7 @@ def test_metadata_that_kafka_neither_writes_nor_takes_make_a_commit_unreadable()
 
 
 @given(rows=ROWS, cut=st.integers(0, 60))
-def test_what_was_reduced_before_can_be_gone_on_from(rows: list[Row], cut: int) -> None:
+def test_episodes_can_be_continued_from_a_reduced_log(rows: list[Row], cut: int) -> None:
     cut = min(cut, len(rows))
     earlier, log, whole = CommitLog(), CommitLog(), CommitLog()
     earlier.add(frame_of(rows[:cut], 0))

@@ -134,7 +134,7 @@ def test_a_position_that_ended_days_before_the_others_is_unknown(archive: Archiv
     assert told(find(archive)) == [("g", 0, 1, State.TOPIC_DELETED), ("h", 0, 7, State.UNKNOWN)]
 
 
-def test_who_went_while_another_group_came_is_unknown(archive: Archive) -> None:
+def test_a_group_that_vanished_as_another_appeared_is_unknown(archive: Archive) -> None:
     snap(archive, 1, {"g": {"t": {0: 1}}})
     snap(archive, 2, {"h": {"t": {0: 9}}})
     snap(archive, 3, {"h": {}})
@@ -149,7 +149,7 @@ def test_what_ended_in_a_topic_that_was_still_there_is_none(archive: Archive) ->
         assert [one.state for one in found[0]] == state
 
 
-def test_who_could_not_be_asked_behind_the_last_one_is_unknown(archive: Archive) -> None:
+def test_a_group_missing_from_the_last_snapshot_is_unknown(archive: Archive) -> None:
     """And the topic may have been deleted, or not, when nobody was asked any more."""
     snap(archive, 1, {"g": {"t": {0: 1}}, "h": {"t": {0: 2}}})
     snap(archive, 2, {"h": {}}, missing=["g"])

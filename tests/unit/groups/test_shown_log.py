@@ -100,7 +100,7 @@ def states(found: ShownGroups) -> dict[str, tuple[State, int | None, int | None]
     return {one.position.group: (one.position.state, one.lag, one.beyond) for one in found.positions}
 
 
-def test_lags_and_distances_are_those_of_who_stands_there(tmp_path: Path) -> None:
+def test_lags_and_distances_of_present_positions_are_shown(tmp_path: Path) -> None:
     archive = LogArchive(tmp_path)
     archive.know("orders")
     archive.put("orders", orders(10, -HOUR))

@@ -116,7 +116,7 @@ def test_of_two_offsets_the_lower_one_is_taken_and_the_other_one_told() -> None:
         assert translated(lone, partition).reason is Reason.AMBIGUOUS
 
 
-def test_where_nothing_was_put_behind_other_records_nobody_is_set_behind_these() -> None:
+def test_no_group_is_set_behind_foreign_records_without_restored_ones() -> None:
     partition = restored([], source_next=0, archive_end=7, target_start=3)
     assert translated(committed(6), partition).reason is Reason.NOTHING_RESTORED
     assert where(translated(committed(7), partition)) == (3, [(Kind.TIP, None)])  # it had read all of the source

@@ -8,7 +8,7 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.segments.segment_facts import HoleCause
-from archiver.codec.damage import NO_OFFSETS
+from archiver.codec.foreign.damage import NO_OFFSETS
 from archiver.codec.frame import Column, Frame
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import UsageError

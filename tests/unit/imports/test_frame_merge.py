@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from archiver.codec.foreign.frame_merge import FileMerge, MergedFile, Missing, MissingOffsets
 from archiver.codec.frame import Frame
-from archiver.codec.frame_merge import FileMerge, MergedFile, Missing, MissingOffsets
 from tests.support.frames import frame_of, records_of
 from tests.support.records import Rec
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from archiver.codec import kafka_backup as decoder
-from archiver.codec.kernels import kafka_backup as kernels
+from archiver.codec.foreign import kafka_backup as decoder
+from archiver.codec.kernels.foreign import kafka_backup as kernels
 from archiver.errors import UsageError
 from archiver.imports.filling.foreign_import import ForeignPartition
 from archiver.imports.filling.partition_fill import ImportHole

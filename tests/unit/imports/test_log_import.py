@@ -11,7 +11,7 @@ from archiver.archive.notes.topics import read_topic
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
 from archiver.archive.segments.segment_writer import MOST_HOLES
 from archiver.cli.import_ import exit_code, import_lines, import_row
-from archiver.codec.damage import NO_OFFSETS
+from archiver.codec.foreign.damage import NO_OFFSETS
 from archiver.codec.selection import LAST_LONG
 from archiver.errors import StoreTemporaryError, StrangerError, TemporaryError, UsageError
 from archiver.imports.filling import import_note
@@ -88,7 +88,7 @@ def test_the_replica_of_the_highest_epoch_is_chosen_then_the_longest(site: Site)
     assert site.run(site.first, site.second, third).partitions[0].next == 3
 
 
-def test_records_above_the_checkpoint_are_kept_unless_told_otherwise(site: Site) -> None:
+def test_records_above_the_checkpoint_are_kept_by_default(site: Site) -> None:
     site.first.note_replicated(4)
     assert site.run().partitions[0].next == 6
     site.store = MemoryStore()

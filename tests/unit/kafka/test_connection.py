@@ -58,7 +58,7 @@ def test_a_frame_keeps_its_memory() -> None:
     "answer",
     [b"\0\0\0\0rest", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\0\x02\x02\x16", b"\xff\xff\xff\xff", b""],
 )
-def test_something_else_at_the_port_is_told_soon_and_in_one_line(
+def test_another_server_at_the_port_is_reported_soon_in_one_line(
     answer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def answer_wrongly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -152,7 +152,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         assert script.membership.close([], PATIENCE_S)
 
 
-def test_who_lost_its_partitions_is_a_member_again_with_the_next_assignment(start: Start) -> None:
+def test_a_member_that_lost_its_partitions_returns_with_the_next_assignment(start: Start) -> None:
     """Also with none in it. What was lost stays with the owner until then."""
     script = start()
     for again in ([0, 1], []):
@@ -167,7 +167,7 @@ def test_who_lost_its_partitions_is_a_member_again_with_the_next_assignment(star
         script.revoke(*again)
 
 
-def test_a_refusal_that_ends_before_the_session_keeps_nobody_out(start: Start) -> None:
+def test_a_refusal_that_ends_before_the_session_ends_no_membership(start: Start) -> None:
     """librdkafka looks for the coordinator again and is refused; the rights are back before the session ends: no callback tells so."""
     script = start()
     script.assign(0, 1)

@@ -27,7 +27,7 @@ def client_of(answers: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> KafkaC
     return client
 
 
-def test_another_cluster_is_refused_and_whoever_waits_for_that_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_cluster_is_refused_and_waiting_tasks_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body() -> None:
         client = client_of(["one", "one", "", "two"], monkeypatch)
         waiting = asyncio.create_task(client.refuse_another_cluster())

@@ -153,7 +153,7 @@ TOKEN = {
         ),
         (
             {"security_protocol": "ssl", "enable_ssl_certificate_verification": "false"},
-            "kafka: enable.ssl.certificate.verification: whoever is between can pose as a broker, and gets records;",
+            "kafka: enable.ssl.certificate.verification: anyone on the way can pose as a broker, and gets records;",
         ),
         (
             {"security_protocol": "sasl_ssl", "ssl_endpoint_identification_algorithm": "none", **TOKEN},
@@ -167,7 +167,7 @@ TOKEN = {
     ],
     ids=str,
 )
-def test_what_others_on_the_way_can_read_or_pretend_is_told_once(
+def test_insecure_login_settings_are_reported_once(
     properties: dict[str, object], said: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     warn_once.cache_clear()

@@ -45,7 +45,7 @@ def test_what_is_larger_than_the_budget_is_alone() -> None:
     asyncio.run(body())
 
 
-def test_who_stops_waiting_takes_nothing() -> None:
+def test_a_cancelled_reservation_takes_no_bytes() -> None:
     budget = ByteBudget(100)
 
     async def body() -> None:

@@ -52,7 +52,7 @@ def test_during_imports_it_is_one_line(name: str, at: int, tmp_path: Path) -> No
 
 
 @signals
-def test_who_ignores_it_goes_on(name: str, tmp_path: Path) -> None:
+def test_an_ignored_signal_does_not_end_the_command(name: str, tmp_path: Path) -> None:
     script = f"""trap '' {name.removeprefix("SIG")}; exec "$0" -c "$1" {name} 10 --version"""
     done = subprocess.run(
         ["sh", "-c", script, sys.executable, PRESSED],

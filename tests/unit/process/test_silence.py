@@ -9,7 +9,7 @@ class Clock:
         return self.now_s
 
 
-def test_a_silence_is_counted_once_by_whoever_looks_first() -> None:
+def test_a_silence_is_counted_once() -> None:
     clock = Clock()
     silence_counter = SilenceCounter(10.0, clock)
     for _ in range(5):

@@ -45,7 +45,7 @@ def test_what_anybody_may_write_to_is_not(mode: int, up: int, place: Path) -> No
 
 @needs_root
 @pytest.mark.parametrize("up", [0, 1, 2])
-def test_what_is_somebody_elses_is_not(up: int, place: Path) -> None:
+def test_a_path_of_another_user_is_exposed(up: int, place: Path) -> None:
     changed = [place, *place.parents][up]
     os.chown(changed, NOBODY, -1)
     assert exposure(place) == f"{changed} belongs to {pwd.getpwuid(NOBODY).pw_name}"
@@ -87,7 +87,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> dict[int, SimpleNamespace]:
     ("name", "members", "is_ours"),
     [("ann", [], True), ("ann", ["ann"], True), ("ann", ["bob"], False), ("devs", ["ann"], False)],
 )
-def test_a_group_of_one_is_nobody_else(
+def test_a_group_with_only_this_user_exposes_nothing(
     name: str, members: list[str], is_ours: bool, place: Path, groups: dict[int, SimpleNamespace]
 ) -> None:
     """As many Linux systems make it for each user, with a umask of 002."""
@@ -157,7 +157,7 @@ def test_a_jvm_maps_no_classes_that_others_could_have_changed(tmp_path: Path, ca
 
 
 @needs_root
-def test_whom_an_access_list_names_is_told(place: Path) -> None:
+def test_an_access_control_list_is_reported(place: Path) -> None:
     """The file's own group may be ours alone: its bits then are those of the list."""
     place.chmod(0o600)
     entries = [(1, 6, -1), (2, 6, NOBODY), (4, 0, -1), (16, 6, -1), (32, 0, -1)]  # owner, a user, group, most, others

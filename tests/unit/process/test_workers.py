@@ -17,7 +17,7 @@ def test_results_and_errors_come_back() -> None:
     workers.shutdown()
 
 
-def test_they_work_at_the_same_time_and_nobody_waits_for_them_at_the_end() -> None:
+def test_workers_run_at_once_as_daemon_threads() -> None:
     workers = Workers(2, "test")
     meet = threading.Barrier(2)
     both = [workers.submit(meet.wait, 5) for _ in range(2)]

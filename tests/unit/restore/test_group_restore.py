@@ -190,7 +190,7 @@ def test_what_is_unknown_names_the_earliest_time_as_of_which_all_is_known() -> N
     assert (unset(ambiguous), ambiguous.is_whole) == ([("ambiguous", 0, "")], False)
 
 
-def test_what_is_not_restored_whole_is_told_and_stops_no_other_partition() -> None:
+def test_an_incomplete_partition_is_reported_and_stops_no_other() -> None:
     positions = [position("a", partition=number) for number in (0, 1, 7)]
     plan = planned(
         [*positions, position("b", state=State.REMOVED, partition=1)], topic_of(refused={1: "gone", 7: "no"})

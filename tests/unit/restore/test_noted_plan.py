@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from archiver.archive.copies.archived_topic import ArchivedTopic, CopyStretch
+from archiver.archive.copies.archived_topic import ArchivedTopic, CopyRange
 from archiver.archive.copies.roles import Generation
 from archiver.archive.format.control import append_fact, encode_fact
 from archiver.archive.format.handle import Archive
@@ -80,7 +80,7 @@ def test_what_is_noted_is_what_is_read(objects: int) -> None:
     assert len(store.objects) == (1 if objects < OBJECTS else 1 + 2 * 6)
 
 
-def _with_copies(*stretches: CopyStretch) -> TopicPlan:
+def _with_copies(*stretches: CopyRange) -> TopicPlan:
     plan = plan_of()
     return replace(plan, partitions=(replace(plan.partitions[0], copies=stretches), *plan.partitions[1:]))
 
@@ -88,12 +88,12 @@ def _with_copies(*stretches: CopyStretch) -> TopicPlan:
 def test_whose_objects_are_read_is_noted() -> None:
     store = MemoryStore()
     blue = Generation(instance="blue", number=4)
-    plan = _with_copies(CopyStretch(blue, 0, 0, 5), CopyStretch(None, 1, 7))
+    plan = _with_copies(CopyRange(blue, 0, 0, 5), CopyRange(None, 1, 7))
     note(store, plan)
     assert noted(store) == plan
     assert (plan.is_copied, plan_of().is_copied) == (True, False)
     assert plan.pins[0].stretches == plan.partitions[0].copies
-    assert plan.pins[1].stretches == (CopyStretch(None, 1, 0),)
+    assert plan.pins[1].stretches == (CopyRange(None, 1, 0),)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_whose_objects_are_read_is_noted() -> None:
     [["../x", 1, 0, 0, None], ["a", None, 0, 0, None], ["a", 1, 0, 0], ["a", 1, -1, 0, None], [5, 1, 0, 0, None], 7],
 )
 def test_copies_that_cannot_be_are_no_plan(row: object) -> None:
-    plan = _with_copies(CopyStretch(Generation(instance="a", number=1), 0, 0))
+    plan = _with_copies(CopyRange(Generation(instance="a", number=1), 0, 0))
     archive = Archive(MemoryStore(), LAYOUT)
     fact = dict(noted_plan.plan_to_fact(archive, "restores/mine/copy/plan", plan))
     fact["partitions"] = [{**fact["partitions"][0], "copies": [row]}, *fact["partitions"][1:]]
@@ -190,7 +190,7 @@ def test_chosen_records_are_noted_in_pieces_too(are_columns: bool) -> None:
     assert {isinstance(block, ObjectParts) for block in blocks} == {are_columns}
 
 
-def test_a_piece_that_is_gone_or_damaged_is_told() -> None:
+def test_a_missing_or_damaged_piece_is_reported() -> None:
     store = MemoryStore()
     note(store, plan_of())
     assert check_control(Archive(store, LAYOUT)) == []
@@ -219,7 +219,7 @@ def test_a_lost_piece_of_an_earlier_plan_is_reported() -> None:
     assert lost_control_objects(archive, {}) == [f"{key}: is gone; bring it back from the bucket's versions"]
 
 
-def test_another_piece_in_the_place_of_one_is_told() -> None:
+def test_a_replaced_piece_is_reported() -> None:
     """One that is whole, with a digest of its own: its name tells that it is not the one."""
     store = MemoryStore()
     note(store, plan_of())

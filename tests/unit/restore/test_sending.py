@@ -41,13 +41,13 @@ def test_what_sending_takes_is_not_waited_once_more(clock: list[float]) -> None:
     assert sent_at(clock, [0.0, 0.4, 0.1, 0.0]) == pytest.approx([0.5, 1.0, 1.5, 2.0])
 
 
-def test_who_was_slower_for_a_moment_catches_up(clock: list[float]) -> None:
+def test_a_short_delay_is_made_up_for(clock: list[float]) -> None:
     assert sent_at(clock, [0.8, 0.0, 0.0]) == pytest.approx([0.5, 1.3, 1.5])
 
 
-def test_nobody_hurries_after_an_outage(clock: list[float]) -> None:
+def test_the_rate_holds_after_an_outage(clock: list[float]) -> None:
     assert sent_at(clock, [60.0, 0.0, 0.0, 0.0]) == pytest.approx([0.5, 60.5, 60.5, 61.0])
 
 
-def test_without_a_rate_nobody_waits(clock: list[float]) -> None:
+def test_without_a_rate_sends_do_not_wait(clock: list[float]) -> None:
     assert sent_at(clock, [0.0, 0.0], rate_bytes=0) == [0.0, 0.0]

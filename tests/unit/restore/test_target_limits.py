@@ -152,7 +152,7 @@ def test_the_newer_limit_of_timestamps_wins_over_the_older_one() -> None:
     assert limit_problems(plan, older | {"message.timestamp.before.max.ms": str(10**12)}, NOW_MS, CLUSTER) == []
 
 
-def test_what_expires_is_told_only_where_age_deletes() -> None:
+def test_expiring_records_are_reported_only_with_a_delete_policy() -> None:
     plan = plan_of(facts_of(10, 5, 10))
     assert expiring_records(plan, {"retention.ms": "60000"}, NOW_MS) == (10, 10)
     assert expiring_records(plan, {"retention.ms": "-1"}, NOW_MS) == (0, 0)

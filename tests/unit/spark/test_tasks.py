@@ -40,11 +40,11 @@ def watched(monkeypatch: pytest.MonkeyPatch, completed: Sequence[int], seconds: 
     return told
 
 
-def test_the_end_is_told_of_a_job_however_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_short_job_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watched(monkeypatch, [], 0) == [(8, 8)]
 
 
-def test_what_is_told_never_falls_and_ends_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reported_progress_never_falls_and_ends_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     told = watched(monkeypatch, [0, 3, 5], 0.3)
     assert told[:3] == [(0, 8), (3, 8), (5, 8)]
     assert set(told[3:-1]) == {(5, 8)}
@@ -63,7 +63,7 @@ def test_a_job_that_failed_has_no_end() -> None:
     assert (8, 8) not in told
 
 
-def test_what_goes_first_waits_for_nobody() -> None:
+def test_tasks_of_first_topics_run_before_all_others() -> None:
     """Neither behind what is larger, nor in one share with something that may come later."""
     sizes = {f"large {number}": 100 - number for number in range(50)} | {"first 1": 1, "first 2": 2}
     shares = tasks.share_out(list(sizes), sizes.__getitem__, lambda name: name.startswith("first"), 4)

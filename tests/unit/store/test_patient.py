@@ -71,7 +71,7 @@ def told(ask: Callable[[], object]) -> str:
     return str(raised.value)
 
 
-def test_what_goes_on_failing_is_told_by_the_error_of_the_store(clock: Clock) -> None:
+def test_a_lasting_failure_raises_the_error_of_the_store(clock: Clock) -> None:
     moody = Moody(1_000_000)
     keys_of(moody)
     store = PatientStore(moody, clock=clock, wait=clock.wait)

@@ -104,7 +104,7 @@ def _turn_alarms(status: CompactedStatus, one: PartitionStatus) -> Iterator[tupl
         last_ms = max([one.candidate_ms, *(moment for moment in heard if moment is not None)])
         if status.now_ms - last_ms > status.takeover_ms:
             silence = spell_seconds((status.now_ms - last_ms) / 1000)
-            yield AlarmKind.OVERDUE, f"nobody has worked on {generation_name(one.candidate)} for {silence}"
+            yield AlarmKind.OVERDUE, f"no instance has worked on {generation_name(one.candidate)} for {silence}"
     elif isinstance(one.holder, CompleteCopy) and one.due_ms is not None:
         late_ms = status.now_ms - one.due_ms
         if late_ms > status.takeover_ms:

@@ -63,7 +63,7 @@ class ClearingRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandingCopy:
+class ExistingCopy:
     """An existing generation. `state` None: its objects were not read, because it is kept for a simpler reason."""
 
     generation: Generation
@@ -93,7 +93,7 @@ class Situation:
     role_log: RoleLog
     objects: Mapping[Generation, ListedPartition]
     now_ms: int  # of the store's clock, at the latest
-    standing: tuple[StandingCopy, ...] = ()
+    standing: tuple[ExistingCopy, ...] = ()
     holder: CopyState | None = None  # None: not read
     log: LogBounds | None = None  # None: unknown
     doubts: tuple[str, ...] = ()  # other reasons to keep everything
@@ -145,7 +145,7 @@ def clearing_problems(situation: Situation) -> tuple[str, ...]:
     return (*situation.doubts, *holder_problems(situation), *log_problems(situation))
 
 
-def early_reasons(situation: Situation, rules: ClearingRules, copy: StandingCopy) -> Iterator[str]:
+def early_reasons(situation: Situation, rules: ClearingRules, copy: ExistingCopy) -> Iterator[str]:
     """Yield reasons to keep a former copy that do not depend on its objects: before any is read."""
     if situation.copy is None:
         yield "no copy is read in place of it"
@@ -157,7 +157,7 @@ def early_reasons(situation: Situation, rules: ClearingRules, copy: StandingCopy
 
 
 def _reasons(
-    situation: Situation, rules: ClearingRules, copy: StandingCopy, saved: frozenset[Generation]
+    situation: Situation, rules: ClearingRules, copy: ExistingCopy, saved: frozenset[Generation]
 ) -> Iterator[str]:
     early = list(early_reasons(situation, rules, copy))
     yield from early

@@ -13,9 +13,9 @@ from archiver.archive.restores.restore_pins import PinnedCopies, RestorePins
 from archiver.archive.segments.listing import ListedPartition
 from archiver.backup.compacted.clearing.clearing_rules import (
     ClearingRules,
+    ExistingCopy,
     LogBounds,
     Situation,
-    StandingCopy,
     early_reasons,
     is_left,
 )
@@ -113,7 +113,7 @@ class ClearingSurvey:
             since = number
         return log.put_ms(since)
 
-    def _with_state(self, one: Situation, copy: StandingCopy) -> StandingCopy:
+    def _with_state(self, one: Situation, copy: ExistingCopy) -> ExistingCopy:
         if not is_left(one.entry, copy.generation):
             return copy
         was_holder, promised = self._past_of(one, copy.generation)
@@ -150,13 +150,13 @@ def _standing(log: RoleLog, copies: Mapping[CopyKey, ListedPartition], now_ms: i
     return Situation(role_log=log, objects=objects, now_ms=now_ms, standing=standing)
 
 
-def _standing_copy(log: RoleLog, generation: Generation) -> StandingCopy:
+def _standing_copy(log: RoleLog, generation: Generation) -> ExistingCopy:
     """Return since when a generation is left: since the entry that left it, or, if no entry names it, since its begin."""
     since = next((left.since for left in log.entry.left if left.generation == generation), generation.number)
-    return StandingCopy(generation=generation, left_ms=log.put_ms(since))
+    return ExistingCopy(generation=generation, left_ms=log.put_ms(since))
 
 
-def _proven_since(copy: StandingCopy, holder: CopyState, held_ms: int) -> StandingCopy:
+def _proven_since(copy: ExistingCopy, holder: CopyState, held_ms: int) -> ExistingCopy:
     """Return the later of two times: the switch to the current copy, and the proof by its objects that it has all of this one."""
     proven_ms = None if copy.state is None else holder.proven_since_ms(copy.state.end)
     return copy if proven_ms is None else replace(copy, needless_ms=max(held_ms, proven_ms))

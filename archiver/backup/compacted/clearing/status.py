@@ -43,7 +43,7 @@ from archiver.backup.compacted.clearing.clearing_rules import (
     log_problems,
 )
 from archiver.backup.compacted.clearing.clearing_survey import AskLogs, ClearingSurvey
-from archiver.backup.compacted.turn.turn_schedule import Told, TurnTimes, turn_due_ms, turn_stagger_ms
+from archiver.backup.compacted.turn.turn_schedule import StoredTimes, TurnTimes, turn_due_ms, turn_stagger_ms
 from archiver.config.model import ArchiverConfig, CompactedConfig
 from archiver.config.quantities import spell_time
 from archiver.errors import NotWholeError
@@ -244,7 +244,7 @@ class StatusReader:
         times = TurnTimes(length_ms=config.length_ms, takeover_ms=config.takeover_ms, stagger_ms=stagger_ms)
         put_ms = {number: epoch_ms(moment) for number, moment in log.put_at.items()}
         heard_ms = {one: epoch_ms(told.heard_at) for one, told in heard.get(place, {}).items()}
-        told = Told(
+        told = StoredTimes(
             now_ms=self.now_ms,
             first_seen_ms=min(put_ms.values()),
             put_ms=put_ms,

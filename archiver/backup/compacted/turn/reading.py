@@ -35,7 +35,7 @@ class HeldBackError(StoreTemporaryError):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class OpenReading:
+class CopyFeedWatch:
     """Watches the feed of a generation. `tell` passes events to the turn."""
 
     generation: int

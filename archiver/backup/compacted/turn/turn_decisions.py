@@ -56,7 +56,7 @@ class StoredState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class CopyProgress:
     """A generation that this process fills."""
 
     position: int  # every offset below was read
@@ -157,7 +157,7 @@ class Turn:
 
     instance: str
     sight: StoredState | None = None
-    readings: Mapping[int, Reading] = field(default_factory=lambda: MappingProxyType({}))
+    readings: Mapping[int, CopyProgress] = field(default_factory=lambda: MappingProxyType({}))
     unusable: frozenset[int] = frozenset()  # generations that cannot continue: an object of them is damaged
     switching: int | None = (
         None  # a generation that may be current by now: its entry was to be put, without a survey since
@@ -230,7 +230,7 @@ def react(turn: Turn, event: Event) -> tuple[Turn, tuple[Effect, ...]]:
         case Looked(sight):
             return _look(turn, sight)
         case Opened(generation, following, is_sure):
-            opened = Reading(position=following, durable=following, next=following, is_sure=is_sure)
+            opened = CopyProgress(position=following, durable=following, next=following, is_sure=is_sure)
             return replace(turn, readings={**turn.readings, generation: opened}), ()
         case _:
             reading = turn.readings.get(event.generation)
@@ -241,7 +241,7 @@ def react(turn: Turn, event: Event) -> tuple[Turn, tuple[Effect, ...]]:
             return replace(turn, readings={**turn.readings, event.generation: _moved(reading, event)}), ()
 
 
-def _moved(reading: Reading, event: FetchEvent | Put | Broke | GaveUp) -> Reading:
+def _moved(reading: CopyProgress, event: FetchEvent | Put | Broke | GaveUp) -> CopyProgress:
     match event:
         case FetchEvent(_, position, last_stable, is_of_leader):
             is_complete = is_of_leader and position >= last_stable

@@ -14,7 +14,7 @@ from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.index.archived_end import position_of_copy
 from archiver.archive.notes.topics import PartitionSource
 from archiver.archive.segments.segment_facts import HoleCause
-from archiver.backup.compacted.turn.reading import OpenReading
+from archiver.backup.compacted.turn.reading import CopyFeedWatch
 from archiver.backup.compacted.work.turn_inputs import Parts
 from archiver.backup.partition.feed import Feed, FetchState
 from archiver.backup.partition.partition_writer import PartitionWriter, refuse_stranger
@@ -26,7 +26,7 @@ _SETTLE_S: Final = 60.0  # longest wait of a complete candidate for its puts
 _STEP_S: Final = 0.02
 
 
-async def open_feed(parts: Parts, source: PartitionSource, copy: CopyKey, reading: OpenReading) -> Feed:
+async def open_feed(parts: Parts, source: PartitionSource, copy: CopyKey, reading: CopyFeedWatch) -> Feed:
     """Return a feed that continues at the end of a copy's objects. Raises ArchiverError if they have a gap, or are a stranger's."""
     silences = parts.sink.silence_counter.silences  # a silence during the read must show at the put
     end = await parts.pool.call(position_of_copy, parts.archive, copy)
@@ -71,7 +71,7 @@ def pump_of(parts: Parts, feed: Feed) -> Pump:
     return next((one for one in parts.pumps if one.feeds.get(feed.key) is feed), parts.pumps[0])
 
 
-async def settle(parts: Parts, readings: Collection[OpenReading]) -> None:
+async def settle(parts: Parts, readings: Collection[CopyFeedWatch]) -> None:
     """Put all held records of a complete candidate, and report its end in storage."""
     until_s = parts.sink.clock() + _SETTLE_S
     for reading in readings:
@@ -85,7 +85,7 @@ async def settle(parts: Parts, readings: Collection[OpenReading]) -> None:
         reading.report_durable()
 
 
-def resume(parts: Parts, readings: Iterable[OpenReading]) -> None:
+def resume(parts: Parts, readings: Iterable[CopyFeedWatch]) -> None:
     """Continue fetching for generations that had stopped for a switch."""
     for reading in readings:
         if reading.feed.fetches.state is FetchState.PAUSED:
@@ -94,7 +94,7 @@ def resume(parts: Parts, readings: Iterable[OpenReading]) -> None:
             pump_of(parts, reading.feed).advance(reading.feed)
 
 
-def progress_of(place: RolePlace, reading: OpenReading) -> dict[str, Any]:
+def progress_of(place: RolePlace, reading: CopyFeedWatch) -> dict[str, Any]:
     """Return the progress of a generation, as the fields of a MomentNote."""
     moment = reading.moment()
     return {

@@ -18,9 +18,9 @@ from archiver.backup.compacted.turn.turn_schedule import TurnTimes
 from archiver.backup.compacted.work.clearer import Clearer
 from archiver.backup.compacted.work.coordination import Coordination
 from archiver.backup.compacted.work.instance_metrics import HINTS_RECEIVED, HINTS_SENT, InstanceMetrics
+from archiver.backup.compacted.work.instance_topics import InstanceTopics
 from archiver.backup.compacted.work.partition_turn import PartitionTurn
 from archiver.backup.compacted.work.progress_notes import ProgressNotes
-from archiver.backup.compacted.work.taken_topics import TakenTopics
 from archiver.backup.compacted.work.turn_inputs import Parts
 from archiver.backup.partition.feed import Feed
 from archiver.backup.partition.pump import Pump
@@ -99,7 +99,7 @@ class InstanceService(GroupWorker):
             for client in self._clients
         ]
         self._parts = self._shared(self.pumps)
-        self.topics = self._topics_taken()
+        self.topics = self._instance_topics()
 
     def _loops(self) -> Sequence[Awaitable[None]]:
         return [
@@ -110,8 +110,8 @@ class InstanceService(GroupWorker):
             *(self._face_ends(pump) for pump in self.pumps),
         ]
 
-    def _topics_taken(self) -> TakenTopics:
-        return TakenTopics(
+    def _instance_topics(self) -> InstanceTopics:
+        return InstanceTopics(
             request=self._backup,
             client=self.client,
             recorder=self._opener.topics,

@@ -134,7 +134,7 @@ def _standing(
 ) -> CopyCounts:
     """Sum up by topic. The process adds its own findings: damage, and log bounds."""
     told = {(alarm.place, alarm.kind) for alarm in alarms_in(status) if alarm.place in held or alarm.place is None}
-    told |= {(turn.place, AlarmKind.DAMAGED) for turn in service.turns.values() if turn.holder_watch.problem}
+    told |= {(turn.place, AlarmKind.DAMAGED) for turn in service.turns.values() if turn.current_copy_check.problem}
     told |= {(place, AlarmKind.IN_QUESTION) for place in service.in_question if place in active}
     generations: Counter[str] = Counter()
     sizes: Counter[str] = Counter()

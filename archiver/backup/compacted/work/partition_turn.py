@@ -12,8 +12,8 @@ from archiver.archive.copies.roles import Generation, RoleEntry, RoleLog, put_en
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn import freshness
-from archiver.backup.compacted.turn.holder_watch import HolderWatch
-from archiver.backup.compacted.turn.reading import OpenReading
+from archiver.backup.compacted.turn.current_copy_check import CurrentCopyCheck
+from archiver.backup.compacted.turn.reading import CopyFeedWatch
 from archiver.backup.compacted.turn.turn_decisions import (
     PASSIVATE,
     Append,
@@ -35,7 +35,7 @@ from archiver.backup.compacted.turn.turn_decisions import (
     spell_role,
     would_begin,
 )
-from archiver.backup.compacted.turn.turn_schedule import Told, judge, share_of, turn_due_ms, turn_stagger_ms
+from archiver.backup.compacted.turn.turn_schedule import StoredTimes, judge, share_of, turn_due_ms, turn_stagger_ms
 from archiver.backup.compacted.work.copy_feeds import begun_moment, open_feed, progress_of, pump_of, resume, settle
 from archiver.backup.compacted.work.instance_metrics import GIVEN_UP, LOOK_FAILURES, TURNS
 from archiver.backup.compacted.work.turn_inputs import Parts, Terms
@@ -69,7 +69,7 @@ class PartitionTurn:
         self.source = source
         self.place = place_of(source)
         self.turn = Turn(instance=parts.instance)
-        self.readings: dict[int, OpenReading] = {}
+        self.readings: dict[int, CopyFeedWatch] = {}
         self.error: ArchiverError | None = None  # of the last survey
         self._parts = parts
         self._terms = terms
@@ -85,7 +85,7 @@ class PartitionTurn:
         self.failing_since_s: float | None = None  # the survey failed, or a generation could not be continued
         every_s = parts.times.takeover_ms / 1000  # the longest silence of an instance without consequences
         first_s = parts.sink.clock() + share_of(source.topic, source.partition, parts.times.takeover_ms) / 1000
-        self.holder_watch = HolderWatch(parts.catalog, self.place, first_s=first_s, every_s=every_s)
+        self.current_copy_check = CurrentCopyCheck(parts.catalog, self.place, first_s=first_s, every_s=every_s)
         self._cut_check = CutLogCheck(parts.client, source, clock=parts.sink.clock, patience_s=every_s)
         self._woken = asyncio.Event()
         self._was_told: tuple[object, ...] = ()
@@ -115,7 +115,7 @@ class PartitionTurn:
     def wake_by_hint(self) -> None:
         """Survey the partition soon, and check another instance's current copy, too: the hint may be about that."""
         if self.turn.holds is None:
-            self.holder_watch.hasten(self._parts.sink.clock())
+            self.current_copy_check.hasten(self._parts.sink.clock())
         self.wake()
 
     async def run(self) -> None:
@@ -153,7 +153,7 @@ class PartitionTurn:
         if self.error is not None or self.turn.candidacy is not None:
             return False
         role_log, entry = self._log, self._entry
-        if entry is not None and entry.copy is not None and self.holder_watch.is_due(self._parts.sink.clock()):
+        if entry is not None and entry.copy is not None and self.current_copy_check.is_due(self._parts.sink.clock()):
             return False
         known = {} if role_log is None else role_log.put_at
         if await self._parts.listings.numbers(self.place) != known:
@@ -218,7 +218,7 @@ class PartitionTurn:
 
     async def _look_over_holder(self, entry: RoleEntry | None) -> None:
         """Check the current copy if that is due: damage must be noticed even without other work."""
-        parts, watch, now_s = self._parts, self.holder_watch, self._parts.sink.clock()
+        parts, watch, now_s = self._parts, self.current_copy_check, self._parts.sink.clock()
         watch.note_holder(entry)
         if entry is not None and entry.copy is not None and watch.is_due(now_s):
             try:
@@ -244,12 +244,12 @@ class PartitionTurn:
         if not self._terms().is_compacted:
             return Dues(is_turn_due=False, is_overdue=False, is_candidate_heard=True)
         parts = self._parts
-        told = Told(
+        told = StoredTimes(
             now_ms=parts.clock.earliest_ms(parts.sink.clock()),
             first_seen_ms=self._first_seen_ms or 0,
             put_ms={} if self._log is None else {number: epoch_ms(at) for number, at in self._log.put_at.items()},
             heard_ms={one: epoch_ms(heard.heard_at) for one, heard in parts.notes.heard(self.place).items()},
-            damaged_since_ms=self.holder_watch.since_ms,
+            damaged_since_ms=self.current_copy_check.since_ms,
         )
         self.due_ms = turn_due_ms(self._entry, told, self._times, parts.instances)
         return judge(self._entry, told, self._times, parts.instances, begins_first=parts.begins_first)
@@ -305,7 +305,7 @@ class PartitionTurn:
         if pump is None:
             return
         begun = begun_moment(parts, self.place, generation, self._log, self._left.get(generation))
-        reading = OpenReading(
+        reading = CopyFeedWatch(
             generation=generation,
             clock=parts.clock,
             now_s=parts.sink.clock,
@@ -334,7 +334,7 @@ class PartitionTurn:
         """Return the progress of generations that are filled here."""
         return [MomentNote(**progress_of(self.place, reading)) for reading in self.readings.values()]
 
-    def _leave(self, reading: OpenReading) -> None:
+    def _leave(self, reading: CopyFeedWatch) -> None:
         """Stop filling a generation that another process continues: that one needs position and time of the last read."""
         del self.readings[reading.generation]
         left_ms = self._parts.clock.earliest_ms(self._parts.sink.clock())
@@ -407,14 +407,14 @@ class PartitionTurn:
                 log.warning("%s", error)
         for reading in list(self.readings.values()):
             self._leave(reading)
-        self.holder_watch.forget()
+        self.current_copy_check.forget()
 
     def let_go(self) -> None:
         """End all feeds here, because another process has the partition."""
         for reading in list(self.readings.values()):
             pump_of(self._parts, reading.feed).drop(reading.feed)
             self._leave(reading)
-        self.holder_watch.forget()
+        self.current_copy_check.forget()
 
     def _announce(self) -> None:
         """Log the role of the partition, once."""

@@ -12,7 +12,7 @@ from archiver.archive.format.handle import Archive, patient_archive_of
 from archiver.archive.format.layout import MOST_OFFSET
 from archiver.archive.format.store_clock import epoch_ms
 from archiver.archive.notes.swept import OffsetRanges
-from archiver.archive.notes.topics import Stretch, topic_stream
+from archiver.archive.notes.topics import LifeRange, topic_stream
 from archiver.archive.segments.listing import ListedSegment, list_directory
 from archiver.archive.segments.segment_facts import SegmentFacts, check_named, facts_from_metadata
 from archiver.config.model import StorageConfig
@@ -44,7 +44,7 @@ class SurveyTask:
     topic: str
     partition: int
     root: int  # the first of its lives
-    lineage: tuple[Stretch, ...]
+    lineage: tuple[LifeRange, ...]
     terms: PartitionTerms
     swept_by: Limits  # of the last sweep that deleted
 
@@ -158,7 +158,7 @@ def _ask_of_topic(ask: Ask, task: SurveyTask, item: ListedItem) -> Answer:
     return told
 
 
-def _list_life(archive: Archive, task: SurveyTask, stretch: Stretch) -> LifeItems:
+def _list_life(archive: Archive, task: SurveyTask, stretch: LifeRange) -> LifeItems:
     items = list_items(archive, task.topic, stretch.life, task.partition)
     return LifeItems(life=stretch.life, items=items, until=stretch.until_offset)
 

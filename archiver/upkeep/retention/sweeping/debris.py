@@ -41,7 +41,7 @@ class DebrisKind(StrEnum):
 
     RESTORE = "notes of finished restores"
     SNAPSHOTS = "days of snapshots of positions"
-    INDEX = "earlier generations of the index"
+    INDEX = "earlier versions of the index"
 
 
 class DebrisStay(StrEnum):
@@ -310,7 +310,7 @@ def _begun(archive: Archive, generation: int) -> tuple[int, int]:
     key = archive.layout.index_key(generation, 0)
     info, found = archive.store.head(key), archive.store.get(key, MOST_FILE_BYTES)
     if info is None or found is None:
-        raise CorruptSegmentError(f"{key}: is not there; earlier generations of the index stay")
+        raise CorruptSegmentError(f"{key}: is not there; earlier versions of the index stay")
     return epoch_ms(info.last_modified), check_index_file(*found, key).merged_files
 
 

@@ -52,7 +52,7 @@ PAUSES_S: Final = (0.0, 1.0, 5.0, 20.0)
 
 
 @dataclass(slots=True)
-class Swept:
+class TopicSweepResult:
     """The result for a topic, or for one of its lives."""
 
     topic: str  # its name, as in the plan
@@ -95,7 +95,7 @@ def sweep_topics(
     *,
     left_alone_ms: int,
     at_once: int = _PARTITIONS_AT_ONCE,
-) -> list[Swept]:
+) -> list[TopicSweepResult]:
     """Delete from several partitions at once: most of the time is waiting for the store and the cluster.
 
     `left_alone_ms`: ranges that another sweep noted within this time are left alone.
@@ -120,8 +120,8 @@ def sweep_topics(
     return [_joined(one.topic, [future.result() for future in some]) for one, some in zip(work, of_topics, strict=True)]
 
 
-def _joined(topic: TopicSweep, parts: Sequence[Swept]) -> Swept:
-    return Swept(
+def _joined(topic: TopicSweep, parts: Sequence[TopicSweepResult]) -> TopicSweepResult:
+    return TopicSweepResult(
         topic.name,
         deleted=[one for part in parts for one in part.deleted],
         refused=[line for part in parts for line in part.refused],
@@ -129,9 +129,11 @@ def _joined(topic: TopicSweep, parts: Sequence[Swept]) -> Swept:
     )
 
 
-def _sweep_partition(archive: Archive, work: TopicWork, partition: PartitionSweep, left_alone_ms: int) -> Swept:
+def _sweep_partition(
+    archive: Archive, work: TopicWork, partition: PartitionSweep, left_alone_ms: int
+) -> TopicSweepResult:
     """Delete from each life of a partition while the conditions hold."""
-    swept = Swept(work.topic.name, stopped=work.refusal)
+    swept = TopicSweepResult(work.topic.name, stopped=work.refusal)
     shadowed_in = {one.going.item.life for one in partition.shadowed}
     for life in sorted({*shadowed_in, *(one.item.life for one in partition.going)}):
         if swept.stopped:
@@ -151,7 +153,13 @@ class _PlaceSweep:
     """Deletes from one life of a partition."""
 
     def __init__(
-        self, archive: Archive, work: TopicWork, partition: PartitionSweep, life: int, left_alone_ms: int, swept: Swept
+        self,
+        archive: Archive,
+        work: TopicWork,
+        partition: PartitionSweep,
+        life: int,
+        left_alone_ms: int,
+        swept: TopicSweepResult,
     ) -> None:
         self.place = SweptPlace(work.topic.topic, life, partition.partition)
         self._archive = archive

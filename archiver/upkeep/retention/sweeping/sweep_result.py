@@ -12,7 +12,7 @@ from archiver.upkeep.retention.planning.sweep_plan import SweepPlan, TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import KeptTopic
 from archiver.upkeep.retention.sweeping.debris import DebrisKind, DebrisPlan
 from archiver.upkeep.retention.sweeping.debris_sweep import DebrisSwept
-from archiver.upkeep.retention.sweeping.sweep import Swept
+from archiver.upkeep.retention.sweeping.sweep import TopicSweepResult
 
 _MOST_PROBLEMS: Final = 100  # of a report
 
@@ -23,7 +23,7 @@ class SweepResult:
 
     plan: SweepPlan
     digest: str = ""
-    swept: Sequence[Swept] = ()
+    swept: Sequence[TopicSweepResult] = ()
     is_dry_run: bool = False
     waiting: Sequence[TopicSweep] = ()  # topics that need an agreement
     not_planned: int = 0  # objects that may go, and were not in the plan that was agreed on
@@ -46,10 +46,10 @@ class SweepResult:
             return NotWholeError.exit_code
         return 0 if self.is_complete else 1
 
-    def done_by_topic(self) -> Mapping[str, Swept]:
+    def done_by_topic(self) -> Mapping[str, TopicSweepResult]:
         """Return the result for each topic of the plan, by its name there; some have none."""
         swept = {one.topic: one for one in self.swept}
-        return {one.name: swept.get(one.name, Swept(one.name)) for one in self.plan.topics}
+        return {one.name: swept.get(one.name, TopicSweepResult(one.name)) for one in self.plan.topics}
 
 
 def report_of(result: SweepResult) -> SweepReport:
@@ -93,7 +93,7 @@ def failures_of(result: SweepResult) -> Iterator[str]:
     yield from result.debris.errors
 
 
-def _sum_up(topic: TopicSweep, swept: Swept) -> SweptTopic:
+def _sum_up(topic: TopicSweep, swept: TopicSweepResult) -> SweptTopic:
     return SweptTopic(
         objects=len(swept.deleted),
         records=swept.records,

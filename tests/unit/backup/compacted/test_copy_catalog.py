@@ -16,7 +16,7 @@ def put_history(stand: StandingCopies, base: int, following: int) -> None:
     stand.put(stand.layout.segment_key(key), b"x", facts.to_metadata())
 
 
-def test_where_nobody_holds_readers_are_given_what_lies_under_topics_and_so_they_are_behind_the_first_copy() -> None:
+def test_without_a_current_copy_readers_end_where_the_history_ends() -> None:
     """A plain backup goes on until it sees that a copy holds: no reader loses what it has put meanwhile."""
     stand = StandingCopies()
     begun = entries.begin(None, 0, "a", has_history=False)

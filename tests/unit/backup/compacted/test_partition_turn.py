@@ -14,7 +14,7 @@ from archiver.archive.format.handle import Archive
 from archiver.archive.format.store_clock import StoreClock
 from archiver.archive.notes.topics import PartitionSource
 from archiver.backup.compacted.turn.role_listings import RoleListings
-from archiver.backup.compacted.turn.turn_decisions import Reading
+from archiver.backup.compacted.turn.turn_decisions import CopyProgress
 from archiver.backup.compacted.turn.turn_schedule import TurnTimes
 from archiver.backup.compacted.work.instance_metrics import NOTHING_SEEN, InstanceMetrics
 from archiver.backup.compacted.work.partition_turn import PartitionTurn
@@ -99,7 +99,7 @@ def test_a_candidate_with_a_damaged_object_is_begun_anew_by_its_own_instance() -
     assert newest(stand).candidate == generation("b3")
 
 
-def test_the_next_copy_is_begun_also_where_the_one_that_holds_cannot_be_gone_on_with() -> None:
+def test_the_next_copy_is_begun_when_the_current_one_is_damaged() -> None:
     """One survivor can take every step."""
     stand = StandingCopies()
     held_by_a(stand)
@@ -124,7 +124,7 @@ def test_a_candidate_that_an_earlier_process_read_past_expired_records_never_rep
         fetches=SimpleNamespace(state=None), writer=SimpleNamespace(durable_position=30, objects_end=30)
     )
     turn.readings[2] = reading = cast("Any", SimpleNamespace(is_unsure=False, feed=feed, report_durable=lambda: None))
-    turn.turn = replace(turn.turn, readings={2: Reading(position=30, durable=30, next=30, complete_at=30)})
+    turn.turn = replace(turn.turn, readings={2: CopyProgress(position=30, durable=30, next=30, complete_at=30)})
     reading.check_time = lambda: False
     for _ in range(2):
         asyncio.run(turn._look_until_quiet())
@@ -147,7 +147,7 @@ def test_a_number_never_comes_again_also_where_a_role_log_was_deleted() -> None:
     assert (found.number, found.entry.candidate) == (8, generation("a8"))
 
 
-def test_behind_the_last_number_of_a_role_log_nothing_is_begun_and_the_reason_is_told() -> None:
+def test_nothing_is_begun_after_the_last_number_of_a_role_log() -> None:
     stand = StandingCopies()
     stand.note(999_999, entries.begin(None, 999_999, "a", has_history=False), 0)
     turn = turn_of(stand, "b", begins_first=True)

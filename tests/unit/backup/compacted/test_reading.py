@@ -10,7 +10,7 @@ from archiver.archive.copies.moments import Moment
 from archiver.archive.format.store_clock import StoreClock, epoch_ms, from_epoch_ms
 from archiver.archive.segments.segment_facts import HoleCause
 from archiver.backup.compacted.turn import freshness
-from archiver.backup.compacted.turn.reading import HeldBackError, OpenReading
+from archiver.backup.compacted.turn.reading import CopyFeedWatch, HeldBackError
 from archiver.backup.compacted.turn.turn_decisions import Broke, Event
 
 HOUR_S = 3600.0
@@ -30,8 +30,8 @@ class Machine:
         self.clock.note(self.now_s, self.now_s, BEGIN + timedelta(seconds=self.now_s + self.ahead_s))
 
 
-def open_reading(machine: Machine) -> OpenReading:
-    reading = OpenReading(
+def open_reading(machine: Machine) -> CopyFeedWatch:
+    reading = CopyFeedWatch(
         generation=0,
         clock=machine.clock,
         now_s=lambda: machine.now_s,

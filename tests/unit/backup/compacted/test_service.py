@@ -69,7 +69,7 @@ def test_a_denied_delete_blocks_no_moment(caplog: pytest.LogCaptureFixture) -> N
     assert len([one for one in caplog.records if "DeleteObject is denied" in one.getMessage()]) == 1
 
 
-def test_the_note_after_the_last_number_is_heard_as_well() -> None:
+def test_the_note_after_the_last_number_is_read_too() -> None:
     store = MemoryStore()
     archive = Archive(store, Layout())
 

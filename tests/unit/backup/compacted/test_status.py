@@ -96,7 +96,7 @@ def alarms(status: CompactedStatus) -> dict[str, str]:
     return {alarm.kind: alarm.text for alarm in alarms_in(replace(status, missing=()))}
 
 
-def test_who_is_active_and_what_stands() -> None:
+def test_the_status_shows_current_and_former_copies() -> None:
     status = read(turned()[0])
     one = only(status)
     assert (one.holder, one.since_ms, one.begun_ms) == (copy_of("b2", 30, 33), LEFT_MS, BEGUN_MS)
@@ -119,7 +119,7 @@ def test_objects_are_asked_only_where_something_may_go(monkeypatch: pytest.Monke
     read(bucket)
 
 
-def test_no_lag_is_told_where_a_copy_may_go_and_the_cluster_is_not_asked() -> None:
+def test_no_lag_is_shown_without_the_cluster() -> None:
     bucket, _ = turned()
     clears_at_once = CONFIG.model_copy(update={"compacted": CONFIG.compacted.model_copy(update={"clear_delay_ms": 0})})
     one = only(read(bucket, config=clears_at_once))
@@ -181,12 +181,12 @@ def test_a_candidate_that_takes_too_long_or_is_silent() -> None:
         "generation 4 of a cannot become sure, unattainable: reading takes 30 h 0 min, delete.retention.ms is 24 h 0 min"
         in found["unattainable"]
     )
-    assert "nobody has worked on generation 4 of a for 30 h" in found["overdue"]
+    assert "no instance has worked on generation 4 of a for 30 h" in found["overdue"]
     hear(bucket, "a", 4, NOW_MS - HOUR_MS, moment_ms=NOW_MS - 2 * HOUR_MS)
     assert alarms(read(bucket)) == {}
 
 
-def test_a_turn_that_nobody_ends() -> None:
+def test_a_turn_without_an_end_is_overdue() -> None:
     bucket, log = turned()
     bucket.note(3, log, LEFT_MS)
     for key in [key for key in bucket.store.objects if key.endswith("/000003.json")]:
@@ -213,7 +213,7 @@ def test_a_topic_that_is_compacted_no_longer_needs_no_turns() -> None:
     assert (one.is_live, one.due_ms) == (True, None)
 
 
-def test_nobody_catches_up_in_a_life_that_has_ended() -> None:
+def test_no_candidate_is_reported_in_a_life_that_has_ended() -> None:
     bucket, log = turned(is_sure=False)
     bucket.note(4, entries.begin(log, 4, "a", has_history=False), NOW_MS - HOUR_MS)
     assert [one.candidate for one in read(bucket).partitions] == [generation("a4")]
@@ -222,7 +222,7 @@ def test_nobody_catches_up_in_a_life_that_has_ended() -> None:
     assert (one.is_live, one.candidate, one.due_ms, alarms(status)) == (False, None, None, {})
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_goes_on() -> None:
+def test_an_unreadable_entry_is_reported_beside_the_rest() -> None:
     bucket, log = turned()
     bucket.note(3, log, LEFT_MS, replace(PLACE, partition=1))
     bucket.put(bucket.layout.fact_key(PLACE.stream, 4), b"{}")

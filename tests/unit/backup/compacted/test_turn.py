@@ -7,7 +7,7 @@ import pytest
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry
 from archiver.backup.compacted.turn import turn_decisions as turns
-from archiver.backup.compacted.turn.turn_schedule import Told, TurnTimes, judge
+from archiver.backup.compacted.turn.turn_schedule import StoredTimes, TurnTimes, judge
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TIMES = TurnTimes(length_ms=7 * DAY_MS, takeover_ms=HOUR_MS)
@@ -61,7 +61,7 @@ def test_each_try_in_vain_doubles_the_pause() -> None:
         def may_try(
             day: int, told_ms: dict[int, int] = put_ms, entry: RoleEntry = entry, begun: int = begun_ms
         ) -> bool:
-            told = Told(now_ms=begun + day * DAY_MS, first_seen_ms=0, put_ms=told_ms, heard_ms={})
+            told = StoredTimes(now_ms=begun + day * DAY_MS, first_seen_ms=0, put_ms=told_ms, heard_ms={})
             return judge(entry, told, TIMES, ("a", "b"), begins_first=False).may_try_again
 
         days = next(days for days in range(10_000) if may_try(days))

@@ -7,17 +7,17 @@ import pytest
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry
 from archiver.backup.compacted.turn.turn_decisions import Dues
-from archiver.backup.compacted.turn.turn_schedule import FIRST_TAKEOVER_MS, Told, TurnTimes, judge
+from archiver.backup.compacted.turn.turn_schedule import FIRST_TAKEOVER_MS, StoredTimes, TurnTimes, judge
 
 DAY_MS, HOUR_MS = 24 * 3_600_000, 3_600_000
 TIMES = TurnTimes(length_ms=7 * DAY_MS, takeover_ms=HOUR_MS)
 A0 = Generation(instance="a", number=0)
 FIRST = entries.begin(None, 0, "a", has_history=False)
 HELD = entries.switch(FIRST, 1, CompleteCopy(generation=A0, next=5, position=5, is_sure=True))
-HEARD = Told(now_ms=DAY_MS, first_seen_ms=0, put_ms={0: 0, 1: 1_000}, heard_ms={A0: DAY_MS})
+HEARD = StoredTimes(now_ms=DAY_MS, first_seen_ms=0, put_ms={0: 0, 1: 1_000}, heard_ms={A0: DAY_MS})
 
 
-def judged(entry: RoleEntry | None, told: Told, instances: tuple[str, ...] = ("a", "b")) -> Dues:
+def judged(entry: RoleEntry | None, told: StoredTimes, instances: tuple[str, ...] = ("a", "b")) -> Dues:
     return judge(entry, told, TIMES, instances, begins_first=False)
 
 

@@ -29,7 +29,7 @@ from archiver.upkeep.retention.planning.partition_plan import HeldTimes, Partiti
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms
-from archiver.upkeep.retention.sweeping.sweep import Swept
+from archiver.upkeep.retention.sweeping.sweep import TopicSweepResult
 from archiver.upkeep.verify import check_listing
 from tests.support.commit_frames import commit_value, position_key
 from tests.support.offsets_archive import TOPIC, OffsetsArchive
@@ -81,10 +81,10 @@ class Sweeper:
     def chosen(self) -> PartitionSweep:
         return self.covering.choose(self.surveyed(), Folds.of(self.archive.archive, self.problems.append))
 
-    def run(self) -> Swept:
+    def run(self) -> TopicSweepResult:
         return self.carry_out(self.chosen())
 
-    def carry_out(self, chosen: PartitionSweep) -> Swept:
+    def carry_out(self, chosen: PartitionSweep) -> TopicSweepResult:
         terms = TopicTerms(
             topic=TOPIC, name=TOPIC, topic_id="A", root=0, newest=0, whose=LimitSource.TOPIC, limits=FOR_EVER
         )

@@ -105,7 +105,7 @@ def put_generation(store: MemoryStore, number: int, files: int = 2) -> None:
 
 @pytest.fixture
 def world() -> tuple[Archive, MortalStore]:
-    """Two finished restores and one that is not, five days of snapshots, three generations of the index."""
+    """Two finished restores and one that is not, five days of snapshots, three versions of the index."""
     store = MortalStore()
     archive = Archive(store, LAYOUT)
     for restore_id in ("r-1", "r-2"):
@@ -554,7 +554,7 @@ def test_no_generation_goes_whose_successor_is_not_whole(
     plan = survey_debris(archive, TERMS)
     assert not any(one.startswith("index") for one in streams(plan))
     (error,) = plan.errors
-    assert error.startswith("earlier generations of the index: p/control/index/999999/000000.zst: ")
+    assert error.startswith("earlier versions of the index: p/control/index/999999/000000.zst: ")
     assert "restores/r-1" in streams(plan)  # the other kinds go on
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, SegmentKey
-from archiver.archive.notes.topics import Stretch
+from archiver.archive.notes.topics import LifeRange
 from archiver.config.model import StorageConfig
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
 from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
@@ -37,7 +37,7 @@ def surveyed(archive: Archive, partition: int, limits: Limits) -> PartitionSweep
     terms = PartitionTerms(
         limits=limits, now_ms=NOW_MS, store_now_ms=NOW_MS, min_age_ms=0, log_start=GONE * 10, topic_id="t"
     )
-    lineage, storage = (Stretch(0, 0, None),), StorageConfig(url="s3://bucket")
+    lineage, storage = (LifeRange(0, 0, None),), StorageConfig(url="s3://bucket")
     return survey(
         archive,
         SurveyTask(

@@ -15,7 +15,7 @@ from archiver.archive.index.inventory import read_inventory
 from archiver.archive.notes.applied_limits import LimitSource
 from archiver.archive.notes.swept import OffsetRanges, SweptPlace, add_swept, read_swept_place
 from archiver.archive.notes.topic_changes import record_topic
-from archiver.archive.notes.topics import Stretch
+from archiver.archive.notes.topics import LifeRange
 from archiver.archive.reading.reader import found_or_gone, read_parts
 from archiver.archive.segments.parts import ObjectPart, parts_within
 from archiver.archive.segments.segment_facts import SegmentFacts, facts_from_metadata
@@ -42,7 +42,7 @@ from archiver.upkeep.retention.planning.shadowed import ShadowedItem, judge_shad
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, ask_object, survey
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms
-from archiver.upkeep.retention.sweeping.sweep import Swept
+from archiver.upkeep.retention.sweeping.sweep import TopicSweepResult
 from archiver.upkeep.retention.sweeping.swept_corrections import take_back_lying
 from tests.support.frames import records_of
 from tests.support.memory_store import MemoryStore
@@ -118,14 +118,14 @@ def surveyed(archive: Archive, terms: PartitionTerms = TERMS) -> PartitionSweep:
         topic=SOURCE.topic,
         partition=SOURCE.partition,
         root=0,
-        lineage=(Stretch(0, 0, None),),
+        lineage=(LifeRange(0, 0, None),),
         terms=terms,
         swept_by=FOR_EVER,
     )
     return survey(archive, task)
 
 
-def sweep(archive: Archive, found: PartitionSweep) -> Swept:
+def sweep(archive: Archive, found: PartitionSweep) -> TopicSweepResult:
     return sweep_topic(archive, TopicSweep(terms=TOPIC, partitions=[found]), lambda _: "")
 
 

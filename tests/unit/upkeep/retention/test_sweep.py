@@ -17,7 +17,7 @@ from archiver.archive.notes.applied_limits import LimitSource
 from archiver.archive.notes.holds import LOOK_S
 from archiver.archive.notes.swept import Noting, OffsetRanges, SweptPlace, add_swept, note_going, read_swept
 from archiver.archive.notes.topic_changes import record_topic
-from archiver.archive.notes.topics import Stretch
+from archiver.archive.notes.topics import LifeRange
 from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
 from archiver.store.port import Body, ListedObject, ObjectKind
@@ -26,7 +26,7 @@ from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, list_items, survey
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms
-from archiver.upkeep.retention.sweeping.sweep import Swept, TopicWork, sweep_topics
+from archiver.upkeep.retention.sweeping.sweep import TopicSweepResult, TopicWork, sweep_topics
 from archiver.upkeep.retention.sweeping.swept_corrections import LEFT_ALONE_MS, take_back_lying
 from tests.support.memory_store import MemoryStore
 from tests.support.segments import facts_of
@@ -127,14 +127,14 @@ def planned(archive: Archive, *, min_age_ms: int = 0) -> TopicSweep:
         topic="t",
         partition=0,
         root=0,
-        lineage=(Stretch(0, 0, None),),
+        lineage=(LifeRange(0, 0, None),),
         terms=terms,
         swept_by=FOR_EVER,
     )
     return TopicSweep(terms=TERMS, partitions=[survey(archive, task)])
 
 
-def sweep(archive: Archive, *, min_age_ms: int = 0) -> Swept:
+def sweep(archive: Archive, *, min_age_ms: int = 0) -> TopicSweepResult:
     return sweep_topic(archive, planned(archive, min_age_ms=min_age_ms), lambda _: "")
 
 
@@ -482,7 +482,7 @@ def test_a_hold_that_comes_while_a_batch_is_noted_stops_it() -> None:
     assert not swept_of(archive)
 
 
-def test_who_stood_still_between_look_and_delete_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_paused_before_a_delete_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process stops, a hold is added, and the process wakes up before it has sent the delete."""
     monkeypatch.setattr("archiver.upkeep.retention.sweeping.sweep.PAUSES_S", (0, 0, 0))
     now_s, held = [0.0], list[str]()

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from archiver.codec.batch import MOST_FETCHED_ROWS
-from archiver.codec.damage import NO_OFFSETS
+from archiver.codec.foreign.damage import NO_OFFSETS
 from archiver.codec.frame import Bytes, Column, Frame, Longs
-from archiver.codec.kernels import kafka_backup as kernels
+from archiver.codec.kernels.foreign import kafka_backup as kernels
 
 UNKNOWN_END: Final = -1
 _MOST_LEFTOVERS: Final = 16  # of one place: one for each kill

@@ -9,7 +9,7 @@ import numpy as np
 import zstandard
 
 from archiver.codec.frame import Bytes, Column, Frame
-from archiver.codec.kernels import osodevops as kernels
+from archiver.codec.kernels.foreign import osodevops as kernels
 
 _MAGIC: Final = b"KBAK"
 _END: Final = b"BKAE"

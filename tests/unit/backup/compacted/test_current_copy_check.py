@@ -5,7 +5,7 @@ import pytest
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.copy_catalog import CopyCatalog
 from archiver.archive.copies.roles import CompleteCopy, RoleEntry
-from archiver.backup.compacted.turn.holder_watch import HolderWatch
+from archiver.backup.compacted.turn.current_copy_check import CurrentCopyCheck
 from tests.support.memory_store import CountingStore
 from tests.support.standing_copies import PLACE, StandingCopies, copy_of
 
@@ -24,7 +24,7 @@ class Bench:
         self.put(2, entries.begin(log, 2, "b", has_history=False))
         self.put(3, entries.switch(self.entry, 3, copy_of("b2", 30, 33)))
         self.keys = self.bucket.fill("b2", [(0, 10), (10, 20), (20, 30)])
-        self.watch = HolderWatch(CopyCatalog(self.bucket.archive), PLACE, first_s=5.0, every_s=100.0)
+        self.watch = CurrentCopyCheck(CopyCatalog(self.bucket.archive), PLACE, first_s=5.0, every_s=100.0)
 
     @property
     def since_ms(self) -> int | None:
@@ -41,7 +41,7 @@ class Bench:
         return self.watch.problem
 
 
-def test_it_is_looked_at_now_and_then_and_when_somebody_says_so() -> None:
+def test_the_copy_is_checked_regularly_and_on_request() -> None:
     bench = Bench()
     assert [bench.watch.is_due(at) for at in (4.9, 5.0)] == [False, True]
     bench.look()
@@ -77,7 +77,7 @@ def test_that_records_expired_before_it_had_them_makes_the_next_copy_due_unless_
     assert bench.look() == ""
 
 
-def test_that_its_last_object_is_gone_is_seen_by_whoever_has_seen_it() -> None:
+def test_a_process_that_saw_the_last_object_notices_its_loss() -> None:
     """Readers know nothing of what came after the switch; a process that has seen it does."""
     bench = Bench()
     keys = bench.bucket.fill("b2", [(30, 40)])

@@ -18,7 +18,7 @@ _MOST_CODEC = 2
 # Columns of a table of messages in a file.
 START, END, CODEC, PAYLOAD_START, BODY_START, BODY_END, COUNT, PROBLEM = range(8)
 
-# Why a kernel stopped; the text of problems is in codec.messages_07.
+# Why a kernel stopped; the text of problems is in codec.foreign.messages_07.
 ALL_READ, CUT, LENGTH_WRONG, MAGIC_UNKNOWN, CRC_WRONG, CODEC_UNKNOWN, NESTED, TABLE_FULL = range(8)
 
 POSITION_NAME = np.frombuffer(b"kafka-0.7-position", np.uint8)

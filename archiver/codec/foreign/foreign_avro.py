@@ -16,10 +16,10 @@ from archiver.codec.avro import (
     decode_header,
     decode_payload,
 )
-from archiver.codec.damage import DamagedInput
+from archiver.codec.foreign.damage import DamagedInput
 from archiver.codec.frame import Bytes, Column, Frame
 from archiver.codec.kernels.avro_decode import ALL_READ, BYTES_LEFT
-from archiver.codec.kernels.foreign_avro import decode_keep_rows, unwrap_headers
+from archiver.codec.kernels.foreign.foreign_avro import decode_keep_rows, unwrap_headers
 from archiver.codec.kernels.varint import BROKEN, MAX_VARINT_BYTES
 from archiver.codec.schemas import KEEP_RECORD, RECORD_V1, RECORD_V1_NULLABLE
 from archiver.errors import CorruptSegmentError

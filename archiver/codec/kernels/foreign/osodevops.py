@@ -12,7 +12,7 @@ _MOST_OFFSET = 2**63 - 2
 _SMALLEST = 26  # time, offset, length of key, length of value, count of headers
 _UNKNOWN = -1  # the type of the time
 
-# Why the kernel stopped; the text of problems is in codec.osodevops.
+# Why the kernel stopped; the text of problems is in codec.foreign.osodevops.
 ALL_READ, CUT, TABLE_FULL, LENGTH_WRONG, FIELDS_BROKEN, OFFSET_ORDER, HEADER_ROOM = range(7)
 
 # What a backup appends to the headers of each record, in this order.

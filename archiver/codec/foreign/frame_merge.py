@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from archiver.codec.damage import NO_OFFSETS, DamagedInput
+from archiver.codec.foreign.damage import NO_OFFSETS, DamagedInput
 from archiver.codec.frame import Column, Frame, Longs
-from archiver.codec.kernels.foreign_avro import count_same_rows
+from archiver.codec.kernels.foreign.foreign_avro import count_same_rows
 
 UNKNOWN_END: Final = 2**63 - 1  # above all offsets
 

@@ -35,7 +35,7 @@ _LEFT_OUT: Final = frozenset({OFFSETS_TOPIC, COORDINATION_TOPIC})
 
 
 @dataclass(slots=True, kw_only=True)
-class TakenTopics:
+class InstanceTopics:
     """Topics of the last `refresh`. A topic that was compacted once stays until its history is current again."""
 
     request: BackupRequest

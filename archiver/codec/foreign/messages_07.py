@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 
 from archiver.codec.compression import LARGEST_KEPT, Arena, BatchCodec, DecompressionError
-from archiver.codec.damage import DamagedInput
+from archiver.codec.foreign.damage import DamagedInput
 from archiver.codec.frame import Bytes, Column, Frame, Longs
-from archiver.codec.kernels import messages_07 as kernels
+from archiver.codec.kernels.foreign import messages_07 as kernels
 
 _MOST_MESSAGES: Final = 32 * 1024  # of a file, that are looked at together
 _MOST_TOGETHER_BYTES: Final = 4 * 1024 * 1024  # of compressed messages

@@ -12,7 +12,7 @@ from archiver.archive.copies.roles import CompleteCopy, Generation, RoleEntry, R
 log = logging.getLogger(__name__)
 
 
-class HolderWatch:
+class CurrentCopyCheck:
     """Checks the current copy of one partition: at `first_s`, then every `every_s`."""
 
     def __init__(self, catalog: CopyCatalog, place: RolePlace, *, first_s: float, every_s: float) -> None:

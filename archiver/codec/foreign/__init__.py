@@ -1,0 +1,1 @@
+"""Decodes the files of other tools and of Kafka before 0.8 to frames. Used by imports."""
