@@ -17,13 +17,14 @@ from itertools import islice
 from typing import Any, Final
 
 from archiver import __version__
-from archiver.archive.format.control import RESTORES, newest_listed, read_facts
+from archiver.archive.format.control import RESTORES
 from archiver.archive.format.handle import Archive, open_patient_archive
 from archiver.archive.format.store_clock import machine_now_ms
 from archiver.archive.notes.drills import SCRATCH, DrillNote, drill_prefix, new_drill_id, put_drill, read_drills
+from archiver.archive.notes.restore_streams import list_restore_notes, read_each, required
 from archiver.archive.reading.catalog import is_wanted, read_archive, topic_names
 from archiver.archive.reading.reader import read_parts
-from archiver.archive.restores.finished_restores import TargetIds, plans_among, target_ids
+from archiver.archive.restores.finished_restores import PLAN, TargetIds, target_ids
 from archiver.archive.segments.partition_segments import Segment
 from archiver.archive.segments.parts import ObjectPart
 from archiver.archive.segments.segment_facts import SegmentFacts
@@ -305,8 +306,9 @@ async def _is_same_record(archive: Archive, one: TranslatedPosition, segment: Se
 
 def _remove(archive: Archive, brokers: ClientThread, drill_id: str, note: DrillNote) -> None:
     """Delete a drill's topics, then its notes. A topic with records that no plan has noted stays, and so do the notes."""
-    plans = read_facts(archive, plans_among(newest_listed(archive, f"{RESTORES}/{drill_id}")))
-    noted = {stream.split("/")[2]: target_ids(plan) for stream, plan in plans.items()}
+    listed = list_restore_notes(archive, f"{RESTORES}/{drill_id}")
+    plans = {one.target: one for one in listed if one.name == PLAN}.values()  # the newest ones
+    noted = {one.target: required(found) for one, found in read_each(archive, plans, lambda _, plan: target_ids(plan))}
 
     async def delete_topics(client: KafkaClient) -> list[str]:
         found = await client.describe_topics(note.scratch.values())

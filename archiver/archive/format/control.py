@@ -184,11 +184,6 @@ def read_fact(archive: Archive, stream: str, listed: "int | Listed") -> Fact:
     return _read(archive, stream, Listed(listed) if isinstance(listed, int) else listed)
 
 
-def read_facts(archive: Archive, numbers: Mapping[str, "int | Listed"]) -> dict[str, Fact]:
-    """Read one fact of each stream, several at a time."""
-    return decode_facts(archive, numbers, lambda _, fact: fact)
-
-
 def decode_facts(
     archive: Archive, numbers: Mapping[str, "int | Listed"], decode: Callable[[str, Fact], Decoded]
 ) -> dict[str, Decoded]:

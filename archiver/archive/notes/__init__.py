@@ -1,1 +1,1 @@
-"""Notes about topics and sweeps: lives of topics, holds, retention settings, reports, ranges of deleted offsets."""
+"""Notes about topics, sweeps and restores: lives of topics, holds, retention settings, reports, ranges of deleted offsets."""

@@ -6,9 +6,10 @@ A note that is added later must not make a restore finished: all plans of a targ
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from archiver.archive.format.control import Fact, Listed, newest_listed, read_fact, read_facts
+from archiver.archive.format.control import Fact, read_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_partition_number
+from archiver.archive.notes.restore_streams import ListedNote, list_restore_notes, read_each, required
 from archiver.archive.restores.noted_parts import piece_of, pieces_of, read_piece
 from archiver.archive.segments.parts import FactsOfParts
 from archiver.archive.segments.record_counts import Count, count_records
@@ -38,41 +39,38 @@ def target_ids(note: Fact) -> TargetIds | None:
     return TargetIds(*named) if len(named) == len(found) else None
 
 
-def plans_among(newest: Mapping[str, Listed]) -> dict[str, Listed]:
-    """Return the plans of all targets among the listed streams of a restore."""
-    return {stream: one for stream, one in newest.items() if stream.split("/")[3:] == [PLAN]}
-
-
 def is_claim(name: str) -> bool:
     """Return whether a stream of a target is a claim, by its name within the target."""
     return name == REPARTITION or is_partition_number(name)
 
 
-def is_finished(archive: Archive, parent: str, plans: Sequence[Fact], finished: int) -> bool:
+def is_finished(archive: Archive, plans: Sequence[Fact], finished: ListedNote) -> bool:
     """Return whether a target is finished: all plans and the end name it, and each partition's verified claims fit each plan.
 
-    `parent`: the common beginning of the target's streams. `finished`: the number of the newest fact of its end. Raises NotWholeError.
+    `finished`: the newest note of its end. Raises NotWholeError.
     """
-    ids = target_ids(read_fact(archive, f"{parent}/{FINISHED}", finished))
+    ids = target_ids(read_fact(archive, finished.stream, finished.listed))
     if ids is None or not plans or any(target_ids(plan) != ids for plan in plans):
         return False
-    newest = newest_listed(archive, parent)
+    parent = finished.stream.rpartition("/")[0]
+    newest = {note.name: note for note in list_restore_notes(archive, parent)}
     try:
         return all(_is_verified(archive, parent, plan, ids, newest) for plan in plans)
     except MALFORMED:
         return False
 
 
-def _is_verified(archive: Archive, parent: str, plan: Fact, ids: TargetIds, newest: Mapping[str, Listed]) -> bool:
+def _is_verified(archive: Archive, parent: str, plan: Fact, ids: TargetIds, newest: Mapping[str, ListedNote]) -> bool:
     """Return whether each partition of a plan was verified with the planned number of records."""
     partitions = {str(as_number(one["partition"])): as_object(one) for one in as_list(plan["partitions"])}
     count = plan.get(REPARTITION)
-    streams = {name: f"{parent}/{name if count is None else REPARTITION}" for name in partitions}
-    if not partitions or not newest.keys() >= {*streams.values()}:
+    names = [*partitions] if count is None else [REPARTITION]  # of claims
+    if not partitions or not newest.keys() >= {*names}:
         return False
-    claims = read_facts(archive, {stream: newest[stream] for stream in streams.values()})
+    claims = read_each(archive, [newest[name] for name in names], lambda _, claim: claim)
+    claim_of = {note.name: required(claim) for note, claim in claims}
     for name, partition in partitions.items():
-        claim = claims[streams[name]]
+        claim = claim_of[name if count is None else REPARTITION]
         verified, starts = as_object(claim[_VERIFIED]), [claim.get("start_offset")]
         if count is not None:
             if len(as_list(verified["targets"])) != count:

@@ -3,21 +3,17 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from archiver.archive.format.control import RESTORES, Fact, read_fact
+from archiver.archive.format.control import Fact, read_fact
 from archiver.archive.format.handle import Archive
-from archiver.archive.format.layout import CopyKey, is_restore_id, is_topic_name
-from archiver.archive.format.store_clock import epoch_ms
+from archiver.archive.format.layout import CopyKey, is_topic_name
+from archiver.archive.notes.restore_streams import ListedNote, list_restore_notes
 from archiver.archive.restores.finished_restores import FINISHED, MALFORMED, PLAN, is_finished
 from archiver.archive.restores.noted_parts import planned_objects
 from archiver.archive.restores.planned_copies import planned_copies
 from archiver.errors import NotWholeError
 from archiver.process.values.json_values import as_text
-
-_PARTS: Final = 4  # restores/<id>/<target>/<name>
-_Listed = tuple[int, datetime]  # number and put time of a fact
 
 
 class _Target(NamedTuple):
@@ -26,25 +22,21 @@ class _Target(NamedTuple):
     A later plan names all objects of the earlier ones, and more. Objects that any plan names stay.
     """
 
-    parent: str
-    plans: tuple[_Listed, ...]
-    finished: _Listed | None
+    plans: tuple[ListedNote, ...]
+    finished: ListedNote | None
     claims: int
 
     @property
     def put_ms(self) -> int:
-        return epoch_ms(self.plans[-1][1])
+        return self.plans[-1].listed.put_ms
 
     @property
     def stream(self) -> str:
-        return f"{self.parent}/{PLAN}"
+        return self.plans[-1].stream
 
     @property
     def restore_id(self) -> str:
-        return self.parent.split("/")[1]
-
-
-_Plans = tuple[str, tuple[_Listed, ...]]  # the target's stream, and its plans
+        return self.plans[-1].restore_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +69,8 @@ class RestorePins:
     """
 
     archive: Archive
-    _objects: dict[_Plans, Mapping[tuple[str, int], frozenset[str]]] = field(default_factory=dict)
-    _named: dict[_Plans, frozenset[CopyKey]] = field(default_factory=dict)
+    _objects: dict[tuple[ListedNote, ...], Mapping[tuple[str, int], frozenset[str]]] = field(default_factory=dict)
+    _named: dict[tuple[ListedNote, ...], frozenset[CopyKey]] = field(default_factory=dict)
     _ends: dict[_Target, bool] = field(default_factory=dict)  # whether it is finished
 
     def read(self, since_ms: int) -> PinnedCopies:
@@ -105,15 +97,15 @@ class RestorePins:
         for target in self._targets():
             if target.put_ms < since_ms or self._ends.get(target):
                 continue
-            source, key = "", (target.stream, target.plans)
+            source = ""
             try:
-                if target not in self._ends or key not in self._objects:
+                if target not in self._ends or target.plans not in self._objects:
                     plans = self._read_plans(target)
                     source = as_text(plans[-1].get("source"))
                     if self._is_finished(target, plans):
                         continue
                     named = (key for plan in plans for key in planned_objects(self.archive, target.stream, plan))
-                    self._objects[key] = self._by_partition(named)
+                    self._objects[target.plans] = self._by_partition(named)
             except (NotWholeError, *MALFORMED) as error:
                 restores.add(target.restore_id)
                 told = f"{target.restore_id} (control/{target.stream} does not tell what of it: {error!r:.300})"
@@ -123,7 +115,7 @@ class RestorePins:
                     unreadable.append(told)
                 continue
             restores.add(target.restore_id)
-            for (topic, partition), keys in self._objects[key].items():
+            for (topic, partition), keys in self._objects[target.plans].items():
                 of_topic = pinned.setdefault(topic, {})
                 of_topic[partition] = of_topic.get(partition, frozenset()) | keys
         return PinnedObjects(
@@ -139,41 +131,36 @@ class RestorePins:
         return {place: frozenset(some) for place, some in found.items()}
 
     def _read_plans(self, target: _Target) -> list[Fact]:
-        return [read_fact(self.archive, target.stream, number) for number, _ in target.plans]
+        return [read_fact(self.archive, target.stream, plan.listed) for plan in target.plans]
 
     def _is_finished(self, target: _Target, plans: Sequence[Fact]) -> bool:
         """Return whether a target is finished. The claims are read again when they change, since one may no longer be verified."""
         if target not in self._ends:
-            self._ends[target] = target.finished is not None and is_finished(
-                self.archive, target.parent, plans, target.finished[0]
-            )
+            self._ends[target] = target.finished is not None and is_finished(self.archive, plans, target.finished)
         return self._ends[target]
 
     def _targets(self) -> Iterator[_Target]:
         """List the targets of all restores that have a plan."""
-        facts: dict[str, list[_Listed]] = {}  # of plans and ends, by stream
-        claims: Counter[str] = Counter()
-        for item in self.archive.store.list(self.archive.layout.control_prefix(RESTORES)):
-            stream, number = self.archive.layout.split_fact(item.key) or ("", 0)
-            parts = stream.split("/")
-            if len(parts) != _PARTS or not is_restore_id(parts[1]) or not is_topic_name(parts[2]):
+        plans: dict[tuple[str, str], list[ListedNote]] = {}  # by restore and target
+        ends: dict[tuple[str, str], ListedNote] = {}
+        claims: Counter[tuple[str, str]] = Counter()
+        for note in list_restore_notes(self.archive):
+            place = note.restore_id, note.target
+            if not is_topic_name(note.target) or "/" in note.name:
                 continue
-            if parts[3] in {PLAN, FINISHED}:
-                facts.setdefault(stream, []).append((number, item.last_modified))
+            if note.name == PLAN:
+                plans.setdefault(place, []).append(note)
+            elif note.name == FINISHED:
+                ends[place] = note
             else:
-                claims[stream.rpartition("/")[0]] += 1
-        for stream, plans in facts.items():
-            parent, _, name = stream.rpartition("/")
-            if name == PLAN:
-                finished = max(facts.get(f"{parent}/{FINISHED}", ()), default=None)
-                yield _Target(parent, tuple(sorted(plans)), finished, claims[parent] if finished else 0)
+                claims[place] += 1
+        for place, some in plans.items():
+            yield _Target(tuple(some), ends.get(place), claims[place] if place in ends else 0)
 
     def _copies_of(self, target: _Target) -> frozenset[CopyKey]:
-        key = target.stream, target.plans
-        if key not in self._named:
-            plans = self._read_plans(target)
-            self._named[key] = frozenset[CopyKey]().union(*(_named_copies(target.stream, plan) for plan in plans))
-        named = self._named[key]
+        if (named := self._named.get(target.plans)) is None:
+            found = (_named_copies(target.stream, plan) for plan in self._read_plans(target))
+            named = self._named[target.plans] = frozenset[CopyKey]().union(*found)
         if not named or target.finished is None:
             return named
         if target not in self._ends:

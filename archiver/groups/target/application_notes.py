@@ -9,19 +9,18 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Strict
 
-from archiver.archive.format.control import RESTORES, Fact, Listed, append_fact, list_numbers, newest_listed, read_fact
+from archiver.archive.format.control import RESTORES, Fact, append_fact, list_numbers, read_fact
 from archiver.archive.format.fact_model import BoundedText, FactModel, Item, KafkaText, LeaderEpoch, Number
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import MOST_PARTITION, is_topic_name
+from archiver.archive.notes.restore_streams import list_restore_notes, read_each
 from archiver.archive.restores.finished_restores import APPLICATIONS, TargetIds
 from archiver.errors import CorruptSegmentError, NotWholeError, TemporaryError
 from archiver.kafka.brokers.cluster import TopicPartition
 from archiver.kafka.groups.group_positions import GroupPosition
-from archiver.process.running.workers import side_by_side
 from archiver.process.values.json_values import spelled_number
 
 _MOST_EPOCH: Final = 2**31 - 1
-_READS_AT_ONCE: Final = 16
 
 
 def _topic_name(text: str) -> str:
@@ -163,18 +162,11 @@ class ApplicationNotes:
     def read(self, groups: Collection[str] | None = None) -> tuple[dict[str, GroupNote], dict[str, NotWholeError]]:
         """Return the notes of these groups, or of all, by group; and the errors of unreadable notes, by stream."""
         wanted = None if groups is None else {self.stream(group) for group in groups}
-        newest = newest_listed(self.archive, self.parent) if wanted is None or wanted else {}
-        chosen = {stream: listed for stream, listed in newest.items() if wanted is None or stream in wanted}
-        notes = side_by_side(_READS_AT_ONCE, lambda one: self._newest_note(*one), chosen.items(), "notes")
-        found = dict(zip(chosen, notes, strict=True))
+        listed = list_restore_notes(self.archive, self.parent) if wanted is None or wanted else ()
+        newest = {one.stream: one for one in listed if wanted is None or one.stream in wanted}
+        found = {one.stream: note for one, note in read_each(self.archive, newest.values(), self._ours)}
         unreadable = {stream: one for stream, one in found.items() if isinstance(one, NotWholeError)}
         return {note.group: note for note in found.values() if isinstance(note, GroupNote)}, unreadable
-
-    def _newest_note(self, stream: str, listed: Listed) -> GroupNote | NotWholeError | None:
-        try:
-            return self._ours(stream, read_fact(self.archive, stream, listed))
-        except NotWholeError as error:
-            return error
 
     def put(
         self,

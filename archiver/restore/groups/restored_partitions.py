@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from archiver.archive.format.control import READS_AT_ONCE, RESTORES, Fact, Listed, newest_listed, read_fact
+from archiver.archive.format.control import RESTORES, Fact, read_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import OffsetMapKey, is_partition_number, is_restore_id, is_topic_name
+from archiver.archive.notes.restore_streams import ListedNote, list_restore_notes, read_each
 from archiver.archive.restores.finished_restores import PLAN
 from archiver.archive.restores.offset_map import HOW_TO_MEND, MOST_RUNS, OffsetMap, OffsetMapFacts, read_offset_map
 from archiver.config.model import IndexUse
@@ -24,7 +25,6 @@ from archiver.groups.target.translation import RestoredPartition
 from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.brokers.cluster import PartitionOffsets, TopicPartition
 from archiver.process.output.text import spell_some
-from archiver.process.running.workers import side_by_side
 from archiver.restore.groups.source_lives import SourceLives, SourcePartition
 from archiver.restore.plan.claims import PARTITION_CLAIMS, PartitionClaim
 from archiver.restore.plan.noted_plan import PlanHeading, heading_from_fact, last_object
@@ -65,49 +65,45 @@ def read_noted_targets(
     Each partition has a claim of this restore on this very topic, or the reason for its lack. Also returns the targets with
     unreadable plans, and why.
     """
-    parent = f"{RESTORES}/{restore_id}"
-    newest = newest_listed(archive, parent)
+    newest: dict[str, dict[str, ListedNote]] = {}  # by target and name
+    for note in list_restore_notes(archive, f"{RESTORES}/{restore_id}"):
+        newest.setdefault(note.target, {})[note.name] = note
     found: list[NotedTarget] = []
     refused: dict[str, str] = {}
     for target in targets:
         try:
-            found.append(_read_target(archive, cluster_id, f"{parent}/{target}/", newest, topic_ids.get(target)))
+            found.append(_read_target(archive, cluster_id, target, newest.get(target, {}), topic_ids.get(target)))
         except NotWholeError as error:
             refused[target] = str(error)
     return found, refused
 
 
 def _read_target(
-    archive: Archive, cluster_id: str, above: str, newest: Mapping[str, Listed], topic_id: str | None
+    archive: Archive, cluster_id: str, target: str, newest: Mapping[str, ListedNote], topic_id: str | None
 ) -> NotedTarget:
-    """Read the plan of a target, then its claims. `above`: the beginning of its streams. Raises NotWholeError for an unreadable plan."""
-    target, stream = above.split("/")[-2], f"{above}{PLAN}"
-    if stream not in newest:
+    """Read the plan of a target, then its claims. `newest`: its notes by name. Raises NotWholeError for an unreadable plan."""
+    if PLAN not in newest:
         raise NotWholeError("nothing was planned for it")
-    fact = read_fact(archive, stream, newest[stream])
+    stream = newest[PLAN].stream
+    fact = read_fact(archive, stream, newest[PLAN].listed)
     plan, problem = heading_from_fact(stream, fact), _problem_of(target, fact, cluster_id, topic_id)
 
-    def read_claim(number: int) -> PartitionClaim | str:
-        try:
-            claim = read_fact(archive, f"{above}{number}", newest[f"{above}{number}"])
-            if not is_of(claim, cluster_id, topic_id or ""):
-                return f"what is noted of {target}-{number} is of an earlier topic of that name"
-            return PARTITION_CLAIMS.read(claim, f"{above}{number}")
-        except NotWholeError as error:
-            return str(error)
+    def read_claim(stream: str, claim: Fact) -> PartitionClaim:
+        if not is_of(claim, cluster_id, topic_id or ""):
+            number = stream.rpartition("/")[2]
+            raise NotWholeError(f"what is noted of {target}-{number} is of an earlier topic of that name")
+        return PARTITION_CLAIMS.read(claim, stream)
 
-    names = [one.removeprefix(above) for one in newest if one.startswith(above)]
-    numbers = sorted(int(name) for name in names if is_partition_number(name))
-    if problem or plan.repartition is not None:
-        numbers = []
-    claims = list(zip(numbers, side_by_side(READS_AT_ONCE, read_claim, numbers, "claims"), strict=True))
+    has_maps = not problem and plan.repartition is None
+    wanted = [note for name, note in newest.items() if has_maps and is_partition_number(name)]
+    claims = [(int(note.name), claim) for note, claim in read_each(archive, wanted, read_claim)]
     return NotedTarget(
         topic=target,
         topic_id=topic_id or "",
         stream=stream,
         plan=plan,
         claims={number: one for number, one in claims if isinstance(one, PartitionClaim)},
-        refused={number: one for number, one in claims if isinstance(one, str)},
+        refused={number: str(one) for number, one in claims if isinstance(one, NotWholeError)},
         problem=problem,
     )
 

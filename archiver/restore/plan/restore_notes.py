@@ -1,19 +1,11 @@
 """Reads and writes a restore's notes on each topic: its plan, its claims, its end. Used by targets and their survey."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
 
-from archiver.archive.format.control import (
-    FACT_FORMAT,
-    RESTORES,
-    Fact,
-    append_fact,
-    newest_listed,
-    read_fact,
-    read_facts,
-)
+from archiver.archive.format.control import FACT_FORMAT, RESTORES, Fact, append_fact, read_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import is_partition_number, is_restore_id
+from archiver.archive.notes.restore_streams import ListedNote, list_restore_notes, read_each, required
 from archiver.archive.restores.finished_restores import FINISHED, PLAN, REPARTITION
 from archiver.errors import NotWholeError, UsageError
 from archiver.process.running.failpoints import reach
@@ -32,16 +24,7 @@ _NO_ENDS: Mapping[str, Mapping[int, int]] = {}
 _NOTES_AT_ONCE = 16
 _MOST_REPLICAS = 2**15 - 1
 Terms = Mapping[str, object]
-
-
-class _Latest(NamedTuple):
-    """The newest fact of a stream of a topic."""
-
-    stream: str
-    topic: str
-    name: str  # of the stream within its topic
-    number: int
-    fact: Fact
+_Noted = tuple[ListedNote, Fact]
 
 
 class RestoreNotes:
@@ -55,25 +38,26 @@ class RestoreNotes:
         self._cluster_id = cluster_id  # of the targets
         self.restore_id = restore_id
         self._parent = f"{RESTORES}/{restore_id}"
-        self._read: dict[tuple[str, int], Fact] = {}  # facts never change
+        self._read: dict[ListedNote, Fact] = {}  # facts never change
 
     def claims(self, targets: Mapping[str, str]) -> dict[str, dict[int, PartitionClaim]]:
         """Return the claims on these very topics, by topic and partition."""
         claims: dict[str, dict[int, PartitionClaim]] = {topic: {} for topic in targets}
-        for one in self._latest(targets, is_partition_number):
-            claim = PARTITION_CLAIMS.read(one.fact, one.stream)  # also of another topic: a broken note hides nothing
-            if self._is_of(one.fact, targets[one.topic]):
-                claims[one.topic][int(one.name)] = claim
+        for note, fact in self._latest(targets, is_partition_number):
+            claim = PARTITION_CLAIMS.read(fact, note.stream)  # also of another topic: a broken note hides nothing
+            if self._is_of(fact, targets[note.target]):
+                claims[note.target][int(note.name)] = claim
         return claims
 
     def topic_claims(self, targets: Mapping[str, str]) -> dict[str, TopicClaim]:
         """Return the claims on all partitions of these very topics at once, by topic."""
-        found = [(one, TOPIC_CLAIMS.read(one.fact, one.stream)) for one in self._latest(targets, REPARTITION.__eq__)]
-        return {one.topic: claim for one, claim in found if self._is_of(one.fact, targets[one.topic])}
+        found = self._latest(targets, REPARTITION.__eq__)
+        claims = [(note.target, fact, TOPIC_CLAIMS.read(fact, note.stream)) for note, fact in found]
+        return {topic: claim for topic, fact, claim in claims if self._is_of(fact, targets[topic])}
 
     def finished(self, targets: Mapping[str, str]) -> set[str]:
         """Return the finished ones of these very topics: filled, read back, their configs set."""
-        return {one.topic for one in self._latest_of(targets, FINISHED.__eq__)}
+        return {note.target for note, _ in self._latest_of(targets, FINISHED.__eq__)}
 
     def begun_by_others(self, targets: Mapping[str, str]) -> dict[str, str]:
         """Return those of these very topics that another restore has begun and not finished: {topic: id of that restore}."""
@@ -83,7 +67,7 @@ class RestoreNotes:
             other = RestoreNotes(self.archive, restore_id, self._cluster_id)
             named = set(self.archive.store.list_directories(self.archive.layout.control_prefix(other._parent)))
             if mine := {name: one for name, one in targets.items() if name in named}:
-                planned = {one.topic for one in other._latest_of(mine, PLAN.__eq__)}
+                planned = {note.target for note, _ in other._latest_of(mine, PLAN.__eq__)}
                 begun |= dict.fromkeys(planned - other.finished(mine), restore_id)
         return begun
 
@@ -93,14 +77,14 @@ class RestoreNotes:
         `terms` are those of the present request. Raises UsageError if they differ.
         """
         plans: dict[str, TopicPlan] = {}
-        for one in self._latest_of(targets, PLAN.__eq__):
-            if one.fact.get("terms") != terms:
+        for note, fact in self._latest_of(targets, PLAN.__eq__):
+            if fact.get("terms") != terms:
                 raise UsageError(
-                    f"restore {self.restore_id} into {one.topic} was begun with other options (life, partitions,"
+                    f"restore {self.restore_id} into {note.target} was begun with other options (life, partitions,"
                     " offsets, times, --where, --latest-per-key, --repartition, --skip-damaged, --retention); repeat those, or"
                     " take another --id and an empty target"
                 )
-            plans[one.topic] = plan_from_fact(self.archive, one.stream, one.fact)
+            plans[note.target] = plan_from_fact(self.archive, note.stream, fact)
         return plans
 
     def check_earlier_plans(self, targets: Mapping[str, str]) -> None:
@@ -108,8 +92,9 @@ class RestoreNotes:
 
         A later plan changes only partitions that the plan before it refused. Otherwise, a forged note could leave records out.
         """
-        for stream, topic, _, newest_number, fact in self._latest(targets, PLAN.__eq__):
-            facts = [read_fact(self.archive, stream, number) for number in range(newest_number)]
+        for note, fact in self._latest(targets, PLAN.__eq__):
+            stream, topic = note.stream, note.target
+            facts = [read_fact(self.archive, stream, number) for number in range(note.listed.number)]
             earlier = [plan_from_fact(self.archive, stream, one) for one in facts if self._is_of(one, targets[topic])]
             newest = plan_from_fact(self.archive, stream, fact).partitions if earlier else ()
             held = {one.partition: one for one in newest}
@@ -124,7 +109,7 @@ class RestoreNotes:
     def planned_ends(self, targets: Mapping[str, str]) -> dict[str, Mapping[int, int]]:
         """Return the partition ends of topics that are appended to, when the first plan was noted. Raises NotWholeError."""
         plans = self._latest_of(targets, PLAN.__eq__)
-        return {one.topic: _ends_of(one.fact, one.stream) for one in plans if one.fact.get("appends")}
+        return {note.target: _ends_of(fact, note.stream) for note, fact in plans if fact.get("appends")}
 
     def note_plans(
         self,
@@ -166,15 +151,15 @@ class RestoreNotes:
 
     def replaced(self, topics: Collection[str]) -> dict[str, str]:
         """Return the topic ids from before this restore: {topic: id}; empty: the topic did not exist."""
-        return {one.topic: str(one.fact.get("target_topic_id", "")) for one in self._replaced(topics)}
+        return {note.target: str(fact.get("target_topic_id", "")) for note, fact in self._replaced(topics)}
 
     def replicas_before(self, topics: Collection[str]) -> dict[str, int]:
         """Return the noted former number of replicas of topics that this restore has begun to recreate."""
         found = self._replaced(topics)
-        return {one.topic: _replicas(one.fact, one.stream) for one in found if _REPLICATION_FACTOR in one.fact}
+        return {note.target: _replicas(fact, note.stream) for note, fact in found if _REPLICATION_FACTOR in fact}
 
-    def _replaced(self, topics: Collection[str]) -> Iterator[_Latest]:
-        return (one for one in self._latest(topics, _REPLACED.__eq__) if is_here(one.fact, self._cluster_id))
+    def _replaced(self, topics: Collection[str]) -> Iterator[_Noted]:
+        return (one for one in self._latest(topics, _REPLACED.__eq__) if is_here(one[1], self._cluster_id))
 
     def note_replaced(self, targets: Mapping[str, str], replicas: Mapping[str, int]) -> None:
         """Note, before anything is deleted or created, the topics to recreate, their ids, and numbers of replicas.
@@ -207,23 +192,19 @@ class RestoreNotes:
     def _is_of(self, fact: Fact, topic_id: str) -> bool:
         return is_of(fact, self._cluster_id, topic_id)
 
-    def _latest_of(self, targets: Mapping[str, str], is_wanted: Callable[[str], bool]) -> Iterator[_Latest]:
+    def _latest_of(self, targets: Mapping[str, str], is_wanted: Callable[[str], bool]) -> Iterator[_Noted]:
         """Yield the newest facts that are of exactly these topics."""
-        return (one for one in self._latest(targets, is_wanted) if self._is_of(one.fact, targets[one.topic]))
+        found = self._latest(targets, is_wanted)
+        return ((note, fact) for note, fact in found if self._is_of(fact, targets[note.target]))
 
-    def _latest(self, topics: Collection[str], is_wanted: Callable[[str], bool]) -> Iterator[_Latest]:
+    def _latest(self, topics: Collection[str], is_wanted: Callable[[str], bool]) -> Iterator[_Noted]:
         """Yield the newest fact of each stream of these topics that has a wanted name; no other fact is read."""
-        newest = newest_listed(self.archive, self._parent) if topics else {}
-        named = {stream: stream.removeprefix(f"{self._parent}/").partition("/") for stream in newest}
-        wanted = {
-            stream: newest[stream] for stream, (topic, _, name) in named.items() if topic in topics and is_wanted(name)
-        }
-        unread = {stream: one for stream, one in wanted.items() if (stream, one.number) not in self._read}
-        for stream, fact in read_facts(self.archive, unread).items():
-            self._read[stream, unread[stream].number] = fact
-        for stream, listed in wanted.items():
-            topic, _, name = named[stream]
-            yield _Latest(stream, topic, name, listed.number, self._read[stream, listed.number])
+        listed = list_restore_notes(self.archive, self._parent) if topics else ()
+        newest = {one.stream: one for one in listed if one.target in topics and is_wanted(one.name)}
+        unread = [one for one in newest.values() if one not in self._read]
+        for note, fact in read_each(self.archive, unread, lambda _, fact: fact):
+            self._read[note] = required(fact)
+        yield from ((note, self._read[note]) for note in newest.values())
 
 
 def _ends_of(fact: Fact, stream: str) -> Mapping[int, int]:

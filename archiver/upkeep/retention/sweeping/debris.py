@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
-from archiver.archive.format.control import RESTORES, read_fact
+from archiver.archive.format.control import READS_AT_ONCE, RESTORES, read_fact
 from archiver.archive.format.handle import Archive
 from archiver.archive.format.layout import Layout, is_restore_id, is_topic_name
 from archiver.archive.format.store_clock import agreed_now_ms, epoch_ms
@@ -33,7 +33,6 @@ _DIGITS: Final = 32
 _DAY_MS: Final = 24 * 3600 * 1000
 # A version of the index stays so long at least after the next one was begun: readers may have opened it.
 _INDEX_MS: Final = 3_600_000
-_READS_AT_ONCE: Final = 16
 
 
 class DebrisKind(StrEnum):
@@ -215,11 +214,11 @@ class _RestoreNotes:
 
     def is_finished(self, archive: Archive) -> bool:
         """Whether all notes of each target name one topic, and each group was set there. Raises NotWholeError."""
-        named = side_by_side(_READS_AT_ONCE, lambda one: self.ids_of(archive, one), self.targets, "ends")
+        named = side_by_side(READS_AT_ONCE, lambda one: self.ids_of(archive, one), self.targets, "ends")
         ids = {target: one for target, (one, *others) in zip(self.targets, named, strict=True) if one and not others}
         if len(ids) < len(self.targets):
             return False
-        notes = side_by_side(_READS_AT_ONCE, lambda one: read_fact(archive, *one), self.applications.items(), "notes")
+        notes = side_by_side(READS_AT_ONCE, lambda one: read_fact(archive, *one), self.applications.items(), "notes")
         return all(is_applied(note, ids) for note in notes)
 
 
