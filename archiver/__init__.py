@@ -1,8 +1,8 @@
 """An archiver for Apache Kafka: topics to S3 as plain Avro, and back with Spark.
 
 Reading order of the folders (rooms): process, config; codec (records in memory, bytes <-> Frame); store and kafka (the outside world); archive (the
-objects in the bucket); groups. Then backup, restore, upkeep (the order of effects); spark (runs their plans); cli; demo. The site (mkdocs.yml) lists
-the modules.
+objects in the bucket); groups. Then backup, restore, upkeep, imports (the order of effects); spark (runs their plans); cli; demo. The site
+(mkdocs.yml) lists the modules.
 """
 
 import sys

@@ -39,7 +39,7 @@ from archiver.restore.plan.restore_plan import TopicPlan, plan_restore
 from archiver.spark.table.options import parse_options
 from archiver.spark.table.scan import plan_scan
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
+from archiver.upkeep.retention.planning.partition_verdict import PartitionTerms
 from archiver.upkeep.retention.planning.survey import SurveyTask, survey
 from archiver.upkeep.verify import check_listing
 from benchmarks.growth import MEMORY, REPORT, write_page

@@ -1,4 +1,4 @@
-"""The two printers of set or rolled back groups: each position before and after, or all of it as JSON."""
+"""Prints groups that were set or rolled back: a table, JSON, and the next step for each position that was left alone."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final

@@ -1,1 +1,1 @@
-"""Loads and validates the typed configuration, once per process. The only reader of the environment."""
+"""Loads and validates the typed configuration, once per process. No other room reads variables of the environment."""

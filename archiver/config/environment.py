@@ -1,4 +1,4 @@
-"""Reads the variables of the environment. Only this module reads `os.environ`."""
+"""Reads the variables of the environment, and sets two for Spark. Only `import_path`, which runs before any import, reads another one."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Talks to Kafka brokers: fetch, produce, groups, topics, rights. The only user of the Kafka clients.
+"""Talks to Kafka brokers: fetch, produce, groups, topics, rights. Only the demo, as a witness, uses a Kafka client beside it.
 
-Reading order: settings, wire, codes, calls, client; then fetch, produce, admin.
+Reading order: login, brokers; then records, groups, topics.
 """

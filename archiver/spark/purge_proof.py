@@ -15,7 +15,7 @@ from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, CorruptSegmentError, FalseFactsError, NotWholeError, TemporaryError
 from archiver.restore.plan.restore_plan import TopicPlan
 from archiver.restore.purge.archived_logs import ArchivedLog
-from archiver.restore.purge.purge import ArchiveReading, Damage, Purge
+from archiver.restore.purge.purge_checks import ArchiveReading, Damage, Purge
 from archiver.spark.session.tasks import run_on_spark
 from archiver.upkeep.object_check import Level, check_content
 

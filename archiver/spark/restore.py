@@ -36,7 +36,7 @@ from archiver.restore.plan.request import RestoreRequest, check_restore_id
 from archiver.restore.plan.restore_notes import RestoreNotes
 from archiver.restore.plan.restore_plan import TopicPlan, check_partitions, with_mended
 from archiver.restore.purge.archived_logs import ArchivedLogs
-from archiver.restore.purge.purge import damage_problems
+from archiver.restore.purge.purge_checks import damage_problems
 from archiver.restore.report.preview import NOT_TRIED, RestorePreview, copies_archived_again, with_missing
 from archiver.restore.report.restore_report import RestoreResult
 from archiver.restore.targets.target_survey import refuse
@@ -47,7 +47,7 @@ from archiver.store.patient import PatientStore
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from archiver.restore.purge.purge import ArchiveReading
+    from archiver.restore.purge.purge_checks import ArchiveReading
 
 StartSpark = Callable[[], "SparkContext"]
 log = logging.getLogger(__name__)

@@ -183,7 +183,7 @@ def _plan_comparison(
 def _make_due(archive: Archive, findings: Sequence[Findings]) -> Iterator[str]:
     """Schedule the next copy for each copy with keys that Kafka no longer has; yield a line on each."""
     for copy in (report.outdated for report in findings if report.outdated is not None):
-        from archiver.backup.compacted.turn.outdated import make_next_due  # noqa: PLC0415 - where there are instances
+        from archiver.backup.compacted.work.outdated import make_next_due  # noqa: PLC0415 - where there are instances
 
         name = f"{copy.topic}-{copy.partition}"
         try:

@@ -1,1 +1,1 @@
-"""Maintenance of an archive: verify, compare with Kafka, inspect, retention."""
+"""Maintenance of an archive: verify, compare with Kafka and with the cluster's metadata, inspect, copy, status, report, retention."""

@@ -1,7 +1,7 @@
 """Defects as changes of the program, and the tests that fail with each (docs/proofs.md, "Broken builds").
 
 The lowest test that sees a change stands here. Run `make test-broken` before and after a test is deleted or replaced.
-Other tests break rules of their own models and fail unless that is found: of sweeps (tests/unit/upkeep/retention/test_partition_plan.py),
+Other tests break rules of their own models and fail unless that is found: of sweeps (tests/unit/upkeep/retention/test_partition_verdict.py),
 of turns (tests/unit/backup/compacted/test_every_turn.py), of positions (tests/unit/groups/test_positions.py).
 """
 

@@ -6,7 +6,7 @@ It shares no code with what it checks but the values that go in and come out. A 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from archiver.upkeep.retention.planning.partition_plan import (
+from archiver.upkeep.retention.planning.partition_verdict import (
     Answer,
     AskedItem,
     Going,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from archiver.upkeep.retention.planning.limits import Limits
-from archiver.upkeep.retention.planning.partition_plan import (
+from archiver.upkeep.retention.planning.partition_verdict import (
     Answer,
     AskedItem,
     HeldTimes,

@@ -1,4 +1,4 @@
-"""Keeps index entries of the objects that this process has put, until it writes them into a file of the index. Backups use it."""
+"""Holds what a backup knows and the index does not yet: entries of its newest objects, and where partitions ended before its first put."""
 
 import threading
 from collections import deque

@@ -1,1 +1,1 @@
-"""Reads `__consumer_offsets` of the archive: reduced records, folds, and the lives of topics."""
+"""Reads `__consumer_offsets` of the archive: reduced records, and the lives of topics; reads and writes folds."""

@@ -1,4 +1,4 @@
-"""The Spark task for one source partition of a repartition: reads it once, and deals it out by key to all target partitions.
+"""The Spark task for one source partition of a repartition: reads it once for all targets, and deals it out by key to all target partitions.
 
 Needs no Spark; the input of a task is plain and picklable.
 """

@@ -7,7 +7,7 @@ from archiver.kafka.brokers.client import KafkaClient
 from archiver.kafka.groups.group import hint_of
 from archiver.kafka.groups.group_positions import GroupPosition, positions_each, sees_all_groups
 from archiver.process.output.text import spell_count, spell_some
-from archiver.restore.purge.purge import Offsets
+from archiver.restore.purge.purge_checks import Offsets
 
 _NAMED = 3  # groups of a topic; more are counted
 

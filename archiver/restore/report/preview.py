@@ -8,7 +8,7 @@ from archiver.restore.groups.group_preview import GroupPreview
 from archiver.restore.plan.estimate import Effort
 from archiver.restore.plan.request import Existing
 from archiver.restore.plan.restore_plan import TopicPlan
-from archiver.restore.purge.purge import Damage
+from archiver.restore.purge.purge_checks import Damage
 
 NOT_TRIED = (
     "--where was tried on no record: one that it cannot be worked out for ends the restore, before anything is changed"

@@ -26,7 +26,7 @@ from archiver.restore.plan.restore_notes import RestoreNotes
 from archiver.restore.plan.restore_plan import TopicPlan
 from archiver.restore.plan.target_limits import NOTHING_HELD, is_limited, limit_problems
 from archiver.restore.purge.archived_logs import ArchivedLog, ArchivedLogs
-from archiver.restore.purge.purge import (
+from archiver.restore.purge.purge_checks import (
     Offsets,
     Purge,
     choice_doubts,

@@ -20,7 +20,7 @@ from archiver.restore.plan.request import Existing, RestoreRequest
 from archiver.restore.plan.restore_notes import RestoreNotes
 from archiver.restore.plan.restore_plan import TopicPlan
 from archiver.restore.purge.archived_logs import ArchivedLogs
-from archiver.restore.purge.purge import Purge, grown_problems, unarchived_problems
+from archiver.restore.purge.purge_checks import Purge, grown_problems, unarchived_problems
 from archiver.restore.purge.purge_notes import purge_notes
 from archiver.restore.targets.config_agreement import Agreement
 from archiver.restore.targets.replicas import TargetReplicas, asked_problems, in_sync_problems, kept_problems

@@ -1,1 +1,1 @@
-"""Retention sweeps: plan, show, prove, and delete expired objects and debris under `control/`."""
+"""Retention sweeps: plan, show, prove, and delete expired objects, and objects under `control/` that nothing needs any more (debris)."""

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 import archiver.restore.targets.targets
 from archiver.errors import TargetError
 from archiver.restore.plan.request import Existing
-from archiver.restore.purge.purge import ArchiveReading
+from archiver.restore.purge.purge_checks import ArchiveReading
 from archiver.spark.purge_proof import read_whole
 from tests.support.cluster import BrokerCluster, broker_cluster
 from tests.support.foreign_reader import keys_in

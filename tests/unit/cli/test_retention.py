@@ -11,7 +11,7 @@ from archiver.archive.notes.sweeps import SweepReport
 from archiver.cli.retention import add_options, agreement, retention_lines, retention_row, run
 from archiver.errors import UsageError
 from archiver.upkeep.retention.planning.limits import Limits
-from archiver.upkeep.retention.planning.partition_plan import AskedItem, Going, GoingItem, ListedItem
+from archiver.upkeep.retention.planning.partition_verdict import AskedItem, Going, GoingItem, ListedItem
 from archiver.upkeep.retention.planning.survey import PartitionSweep
 from archiver.upkeep.retention.planning.sweep_plan import SweepPlan, TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import KeptTopic, TopicTerms

@@ -10,7 +10,7 @@ from archiver.kafka.login.settings import KafkaSettings
 from archiver.restore.plan.request import RestoreRequest
 from archiver.restore.plan.restore_notes import RestoreNotes
 from archiver.restore.plan.restore_plan import TopicPlan
-from archiver.restore.purge.purge import Purge
+from archiver.restore.purge.purge_checks import Purge
 from archiver.restore.targets.targets import Targets
 from tests.support.memory_store import MemoryStore
 

@@ -6,7 +6,7 @@ from archiver.archive.segments.parts import ObjectPart
 from archiver.codec.selection import ALL_RECORDS
 from archiver.kafka.brokers.cluster import PartitionOffsets
 from archiver.restore.plan.restore_plan import PartitionPlan, TopicPlan
-from archiver.restore.purge.purge import ArchiveReading, Damage, Purge, damage_problems, grown_problems
+from archiver.restore.purge.purge_checks import ArchiveReading, Damage, Purge, damage_problems, grown_problems
 
 PARTITION = PartitionPlan(
     partition=0, parts=(ObjectPart("a", 0),), stored_bytes=1, records=5, selection=ALL_RECORDS, selection_digest=""

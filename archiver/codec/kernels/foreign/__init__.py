@@ -1,1 +1,1 @@
-"""Kernels of the formats in codec/foreign."""
+"""Kernels for the formats of other tools and of Kafka before 0.8."""

@@ -26,7 +26,7 @@ from archiver.groups.log.folding import plan_fold, run_fold
 from archiver.groups.log.folds import Fold, Folds, Reach, fold_frames, reaches_of
 from archiver.groups.positions.fold_proof import prove_fold
 from archiver.process.output.text import spell_count
-from archiver.upkeep.retention.planning.partition_plan import GoingItem, Staying
+from archiver.upkeep.retention.planning.partition_verdict import GoingItem, Staying
 from archiver.upkeep.retention.planning.survey import PartitionSweep
 
 

@@ -7,7 +7,7 @@ from archiver.archive.segments.segment_facts import named_facts
 from archiver.errors import CorruptSegmentError, NotWholeError
 from archiver.process.running.workers import side_by_side
 from archiver.store.port import ObjectStore
-from archiver.upkeep.retention.planning.partition_plan import (
+from archiver.upkeep.retention.planning.partition_verdict import (
     ASKS_AT_ONCE,
     Ask,
     AskedItem,

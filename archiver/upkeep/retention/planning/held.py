@@ -9,7 +9,7 @@ from archiver.archive.notes.holds import Hold
 from archiver.archive.segments.listing import ListedPartition, ListedSegment, Partition, list_segments
 from archiver.groups.positions.snapshots import STREAM as SNAPSHOTS
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
-from archiver.upkeep.retention.planning.partition_plan import HeldTimes
+from archiver.upkeep.retention.planning.partition_verdict import HeldTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

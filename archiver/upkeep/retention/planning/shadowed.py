@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from archiver.upkeep.retention.planning.partition_plan import (
+from archiver.upkeep.retention.planning.partition_verdict import (
     Answer,
     Ask,
     AskedItem,

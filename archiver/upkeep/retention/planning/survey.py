@@ -20,7 +20,7 @@ from archiver.errors import ArchiverError, NotWholeError, StrangerError
 from archiver.store.port import ObjectStore
 from archiver.upkeep.retention.planning.covers import prove_covers
 from archiver.upkeep.retention.planning.limits import Limits
-from archiver.upkeep.retention.planning.partition_plan import (
+from archiver.upkeep.retention.planning.partition_verdict import (
     ASKS_AT_ONCE,
     Answer,
     Ask,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from archiver.archive.notes.applied_limits import LimitSource
-from archiver.upkeep.retention.planning.partition_plan import Going, GoingItem, Staying
+from archiver.upkeep.retention.planning.partition_verdict import Going, GoingItem, Staying
 from archiver.upkeep.retention.planning.survey import PartitionSweep
 from archiver.upkeep.retention.planning.topic_terms import KeptTopic, TopicTerms
 

@@ -28,7 +28,7 @@ from archiver.upkeep.retention.planning.agreed_limits import (
 )
 from archiver.upkeep.retention.planning.cluster import LiveCluster, ask_cluster, with_groups_limit
 from archiver.upkeep.retention.planning.limits import FOR_EVER, longest, says_delete
-from archiver.upkeep.retention.planning.partition_plan import HeldTimes
+from archiver.upkeep.retention.planning.partition_verdict import HeldTimes
 from archiver.upkeep.retention.planning.survey import list_partitions
 from archiver.upkeep.retention.planning.topic_terms import (
     Asked,

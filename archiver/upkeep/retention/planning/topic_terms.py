@@ -16,7 +16,7 @@ from archiver.config.retention import RetentionConfig
 from archiver.kafka.groups.group_positions import OFFSETS_TOPIC
 from archiver.upkeep.retention.planning.cluster import LiveCluster, LiveTopic
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits, limits_of, policy_in_force, says_delete, widened
-from archiver.upkeep.retention.planning.partition_plan import HeldTimes
+from archiver.upkeep.retention.planning.partition_verdict import HeldTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

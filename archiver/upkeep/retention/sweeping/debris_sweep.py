@@ -24,7 +24,7 @@ from archiver.process.running.failpoints import reach
 from archiver.process.running.workers import side_by_side
 from archiver.store.port import ListedObject
 from archiver.upkeep.retention.planning.kept_plans import old_plans
-from archiver.upkeep.retention.planning.partition_plan import ASKS_AT_ONCE
+from archiver.upkeep.retention.planning.partition_verdict import ASKS_AT_ONCE
 from archiver.upkeep.retention.sweeping.debris import DebrisGroup, DebrisKind, DebrisStay, list_group
 
 _BATCH: Final = 1_000  # what S3 deletes by one request

@@ -26,7 +26,7 @@ from archiver.process.output.text import spell_count
 from archiver.upkeep.retention.planning.agreed_limits import note_agreed
 from archiver.upkeep.retention.planning.covering_folds import CoveringFolds
 from archiver.upkeep.retention.planning.kept_plans import keep_plan, read_plan
-from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
+from archiver.upkeep.retention.planning.partition_verdict import PartitionTerms
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask
 from archiver.upkeep.retention.planning.sweep_plan import LARGE_SHARE, SweepPlan, TopicSweep, line_of
 from archiver.upkeep.retention.planning.sweep_survey import AskCluster, SurveyedTopics, SweepSurvey, asking_cluster

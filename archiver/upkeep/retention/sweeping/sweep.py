@@ -32,7 +32,7 @@ from archiver.archive.notes.swept import (
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError
 from archiver.process.running.failpoints import reach
 from archiver.upkeep.retention.planning.covers import still_shadowed
-from archiver.upkeep.retention.planning.partition_plan import Going, GoingItem
+from archiver.upkeep.retention.planning.partition_verdict import Going, GoingItem
 from archiver.upkeep.retention.planning.shadowed import ShadowedItem
 from archiver.upkeep.retention.planning.survey import PartitionSweep, ask_object
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep

@@ -20,7 +20,7 @@ from archiver.archive.notes.swept import (
 from archiver.errors import ArchiverError, StoreTemporaryError
 from archiver.process.running.failpoints import reach
 from archiver.process.running.workers import side_by_side
-from archiver.upkeep.retention.planning.partition_plan import ASKS_AT_ONCE, AskedItem, ListedItem
+from archiver.upkeep.retention.planning.partition_verdict import ASKS_AT_ONCE, AskedItem, ListedItem
 from archiver.upkeep.retention.planning.survey import ask_object, list_items
 
 LEFT_ALONE_MS: Final = 600_000  # so long other runs leave alone the ranges that a sweep notes before its deletes

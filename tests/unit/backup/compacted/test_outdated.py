@@ -4,7 +4,7 @@ import pytest
 
 from archiver.archive.copies import role_entries as entries
 from archiver.archive.copies.roles import EntryType, RoleEntry, read_newest_entry
-from archiver.backup.compacted.turn.outdated import make_next_due
+from archiver.backup.compacted.work.outdated import make_next_due
 from tests.support.standing_copies import PLACE, StandingCopies, copy_of, generation
 
 

@@ -25,7 +25,7 @@ from archiver.groups.positions.fold_proof import check_folds
 from archiver.groups.positions.shown import PositionFilter, show_groups
 from archiver.upkeep.retention.planning.covering_folds import CoveringFolds
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.planning.partition_plan import HeldTimes, PartitionTerms, Staying
+from archiver.upkeep.retention.planning.partition_verdict import HeldTimes, PartitionTerms, Staying
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms

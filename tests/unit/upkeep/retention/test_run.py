@@ -24,7 +24,7 @@ from archiver.config.model import ArchiverConfig
 from archiver.errors import StoreError, UsageError
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.planning.agreed_limits import note_agreed
-from archiver.upkeep.retention.planning.partition_plan import Staying
+from archiver.upkeep.retention.planning.partition_verdict import Staying
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey_partition
 from archiver.upkeep.retention.planning.sweep_survey import SweepSurvey
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms

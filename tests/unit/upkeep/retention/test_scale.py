@@ -11,7 +11,7 @@ from archiver.archive.format.layout import Layout, SegmentKey
 from archiver.archive.notes.topics import LifeRange
 from archiver.config.model import StorageConfig
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
+from archiver.upkeep.retention.planning.partition_verdict import PartitionTerms
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, survey
 from tests.support.memory_store import CountingStore, StoredObject
 from tests.support.segments import facts_of

@@ -25,7 +25,7 @@ from archiver.errors import CorruptSegmentError, SweptError
 from archiver.store.port import ObjectKind
 from archiver.upkeep.retention.planning.covers import prove_covers
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.planning.partition_plan import (
+from archiver.upkeep.retention.planning.partition_verdict import (
     Answer,
     AskedItem,
     Going,

@@ -22,7 +22,7 @@ from archiver.config.model import StorageConfig
 from archiver.errors import ArchiverError, StoreError, StoreTemporaryError, TemporaryError
 from archiver.store.port import Body, ListedObject, ObjectKind
 from archiver.upkeep.retention.planning.limits import FOR_EVER, Limits
-from archiver.upkeep.retention.planning.partition_plan import PartitionTerms
+from archiver.upkeep.retention.planning.partition_verdict import PartitionTerms
 from archiver.upkeep.retention.planning.survey import PartitionSweep, SurveyTask, list_items, survey
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
 from archiver.upkeep.retention.planning.topic_terms import TopicTerms

@@ -9,7 +9,7 @@ from archiver.config.model import ArchiverConfig
 from archiver.config.retention import RetentionConfig
 from archiver.upkeep.retention.planning.cluster import LiveCluster, LiveTopic
 from archiver.upkeep.retention.planning.limits import Limits
-from archiver.upkeep.retention.planning.partition_plan import AskedItem, Going, GoingItem, ListedItem
+from archiver.upkeep.retention.planning.partition_verdict import AskedItem, Going, GoingItem, ListedItem
 from archiver.upkeep.retention.planning.survey import PartitionSweep
 from archiver.upkeep.retention.planning.sweep_plan import TopicSweep
 from archiver.upkeep.retention.planning.sweep_survey import SurveyedTopics

@@ -1,4 +1,4 @@
-"""Finds reasons not to purge a topic: it is deleted only if the archive can replace it. Used by target_survey and targets."""
+"""Finds reasons not to purge a topic: it is deleted, by `targets`, only if the archive can replace it."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from archiver.archive.format.layout import MOST_OFFSET
 from archiver.upkeep.retention.planning.limits import Limits
-from archiver.upkeep.retention.planning.partition_plan import (
+from archiver.upkeep.retention.planning.partition_verdict import (
     Answer,
     AskedItem,
     HeldTimes,

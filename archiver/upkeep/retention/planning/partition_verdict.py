@@ -1,4 +1,4 @@
-"""Decides which objects of a partition a sweep deletes, and why each other one stays. Pure: the caller reads storage and cluster.
+"""Decides which objects of a partition a sweep deletes, and why each other one stays. Reads nothing itself: the caller's `ask` returns facts of objects.
 
 A partition is read through its lives: the *lineage*, parent below the branch, child from there. Its objects are walked oldest
 first, as Kafka deletes a log:
