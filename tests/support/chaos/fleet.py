@@ -106,7 +106,7 @@ class Fleet:
         return [member for member in self._members if member.returncode is None]
 
     def start(self, failpoint: str = "") -> Member:
-        environment = {**self._environment, "ARCHIVER_FAILPOINT": failpoint}
+        environment = {**self._environment, "ARCHIVER_FAILPOINT": failpoint, "PYTHONFAULTHANDLER": "1"}
         member = Member(f"member-{len(self._members)}", self._folder, self._config, environment)
         self._members.append(member)
         return member
@@ -145,6 +145,11 @@ class Fleet:
             eventually(looked, what, _JOIN_S)
         except AssertionError as error:
             error.add_note(str(self.cluster.view()))
+            for member in self.live:
+                member.signal(signal.SIGABRT)  # it prints the stacks of its threads
+                member.ended_by_us = True
+                member.wait(_END_S)
+            error.add_note(self.tails())
             raise
 
     def kill(self, member: Member) -> None:
