@@ -26,8 +26,8 @@ from archiver.process.output.text import spell_count
 
 log = logging.getLogger(__name__)
 
-# librdkafka gives up a member that stays in a callback for this long; this is its own default.
-MAX_POLL_INTERVAL_MS = 300_000
+# With the session's time, the longest callback, and how long a rebalance waits for a member that librdkafka does not let rejoin.
+MAX_POLL_INTERVAL_MS = 60_000
 _LONGEST_REFRESH_MS = 3_600_000  # the largest value that librdkafka takes
 _LONGEST_HEARTBEAT_MS = 3_000  # its default; a third of a shorter session timeout
 _STEP_S = 0.1  # longest wait of a queued command
@@ -210,7 +210,7 @@ class Membership:
             "group.id": group.group,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            "max.poll.interval.ms": max(MAX_POLL_INTERVAL_MS, group.session_timeout_ms),
+            "max.poll.interval.ms": MAX_POLL_INTERVAL_MS + group.session_timeout_ms,
             "topic.metadata.refresh.interval.ms": min(group.refresh_ms, _LONGEST_REFRESH_MS),
             "error_cb": self._take_error,
             "on_commit": self._note_commit,
