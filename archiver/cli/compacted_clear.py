@@ -61,9 +61,10 @@ def run(options: argparse.Namespace) -> int:
 
     survey = ClearingSurvey(archive, rules, config.restores.pin_ms, lambda asked: dict.fromkeys(asked, NO_LOG))
     report = clear_copies(survey, places, agreed_now_ms(archive.store))
-    for line in cleared_lines(report):
+    deleted = list(cleared_lines(report))
+    for line in deleted:
         log.warning("%s", line)
-    print_lines([*cleared_lines(report), *kept_lines(report)])
+    print_lines([*deleted, *kept_lines(report)])
     if not report.cleared:
         print_line(f"{options.place}: nothing was deleted")
     for line in (*report.failures, *(why for found in report.alarms.values() for why in found)):

@@ -50,7 +50,7 @@ class Heartbeats:
         self._name = secrets.token_hex(8)
         self._began_s = time.monotonic()
         self._goal: dict[TopicPartition, int] | None = None
-        self._last: RunNote | None = None
+        self._last: tuple[Archive, RunNote] | None = None
         self._reported = {"note": "", "call": ""}
 
     async def run(self, archive: Archive) -> None:
@@ -64,16 +64,18 @@ class Heartbeats:
         finally:
             pool.shutdown(wait=False)
 
-    def end(self, archive: Archive) -> None:
+    def end(self) -> None:
         """Put the last note again as that of an orderly end. A store that does not answer in two seconds gets none."""
         if self._last is not None:
-            note = replace(self._last, outcome=Outcome.DONE, took_ms=self._took_ms(), problems=(), next_ms=None)
+            archive, last = self._last
+            note = replace(last, outcome=Outcome.DONE, took_ms=self._took_ms(), problems=(), next_ms=None)
             wait([Workers(1, "heartbeat").submit(put_run_note, archive, note)], _END_LIMIT_S)
 
     def _beat(self, archive: Archive) -> None:
         try:
-            self._last = self._note(epoch_ms(archive.store.now()))
-            self._report("note", put_run_note(archive, self._last))
+            note = self._note(epoch_ms(archive.store.now()))
+            self._last = archive, note
+            self._report("note", put_run_note(archive, note))
             self._report("call", self._call_if_durable())
         except Exception as error:  # noqa: BLE001 - no service stops because of its notes
             self._report("note", str(as_ours(error, "heartbeat")))

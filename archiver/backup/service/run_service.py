@@ -79,7 +79,7 @@ def run_service(
 
     run_worker(config, vitals, metrics, make, watch)
     if made and not made[0].dropped:
-        heartbeats.end(made[0].archive)
+        heartbeats.end()
     dropped, lasting = (made[0].dropped, made[0].problems) if made else ((), ())
     return ServiceResult(records=metrics.records, dropped=dropped, lasting=lasting)
 

@@ -145,12 +145,12 @@ def test_a_note_that_fails_is_reported_once_and_only_by_a_service_that_is_ready(
 
 def test_an_orderly_end_puts_the_last_note_again() -> None:
     site = Site()
-    site.beats.end(site.archive)
+    site.beats.end()
     assert site.notes() == []  # it ended before its first note
     site.vitals.told, site.vitals.why = [BEHIND], "cannot reach Kafka since then"
     site.beat()
     site.vitals.told = []  # partitions are given up before the end
-    site.beats.end(site.archive)
+    site.beats.end()
     running, done = site.notes()
     assert (running.outcome, done.outcome, done.problems) == (Outcome.RUNNING, Outcome.DONE, ())
     assert (done.name, done.partitions) == (running.name, 1)
@@ -162,7 +162,7 @@ def test_a_store_that_hangs_at_the_end_gets_no_note(monkeypatch: pytest.MonkeyPa
     site.beat()
     monkeypatch.setattr(site.archive.store, "put_if_absent", lambda *_, **__: gate.wait(60))
     began_s = time.monotonic()
-    site.beats.end(site.archive)
+    site.beats.end()
     took_s = time.monotonic() - began_s
     gate.set()
     assert took_s < 30

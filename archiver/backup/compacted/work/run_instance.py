@@ -38,7 +38,6 @@ def run_instance(
     heartbeats = Heartbeats(config, RunKind.COMPACTED, vitals, instance=name, next_ms=vitals.next_turn_ms)
     group = f"{group_of(config)}-{name}"
     roles_at_end = ""
-    made: list[InstanceService] = []
 
     def make(request: BackupRequest, pool: Workers) -> InstanceService:
         asked = InstanceRequest(
@@ -49,8 +48,7 @@ def run_instance(
             pin_ms=config.restores.pin_ms,
             counts=counts,
         )
-        made.append(InstanceService(asked, group_settings(config, group), pool))
-        return made[0]
+        return InstanceService(asked, group_settings(config, group), pool)
 
     def tell(roles: str) -> None:
         notice(f"{roles}; {spell_count(metrics.records, 'record')} durable")
@@ -73,8 +71,7 @@ def run_instance(
 
     try:
         run_worker(config, vitals, metrics, make, watch)
-        if made:
-            heartbeats.end(made[0].archive)
+        heartbeats.end()
     finally:
         if roles_at_end:  # held records are durable by now
             tell(roles_at_end)
